@@ -1,0 +1,23 @@
+# Every library comes from the system; cmake/packages.txt lists the Debian packages that hold them.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
+find_package(doctest QUIET)
+
+# Packages without (usable) CMake files.
+function(gpipe_plain_library target library header)
+  find_library(${target}_LIBRARY ${library} REQUIRED)
+  find_path(${target}_INCLUDE ${header} REQUIRED)
+  add_library(${target} INTERFACE)
+  target_link_libraries(${target} INTERFACE ${${target}_LIBRARY})
+  target_include_directories(${target} SYSTEM INTERFACE ${${target}_INCLUDE})
+endfunction()
+gpipe_plain_library(onednn_library dnnl dnnl.hpp)
+gpipe_plain_library(yaml_cpp_library yaml-cpp yaml-cpp/yaml.h)
+gpipe_plain_library(xxhash_library xxhash xxhash.h)

@@ -1,0 +1,19 @@
+# Warnings are errors; sanitizers stop at the first finding. Linked privately by every target of ours.
+add_library(gpipe_warnings INTERFACE)
+target_compile_options(gpipe_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+
+# Loops over tensors are written plainly and left to the compiler; the instruction set is chosen by the machine that
+# builds, as run.sh builds where it runs. No -ffast-math: the same sums in the same order, everywhere.
+add_compile_options(-ffp-contract=off)
+option(GPIPE_NATIVE "Use the instruction set of the building machine" ON)
+if(GPIPE_NATIVE)
+  add_compile_options(-march=native)
+endif()
+
+if(GPIPE_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(GPIPE_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+endif()

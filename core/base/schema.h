@@ -1,0 +1,13 @@
+// JSON Schema (draft-07) from a field table, for editors; see app's `schema` command.
+#pragma once
+
+#include "core/base/fields.h"
+
+#include <nlohmann/json.hpp>
+
+namespace gpipe::base {
+
+/// {"type": "object", "properties": {...}, "additionalProperties": false}; ranges, words, defaults and help included.
+nlohmann::json schema_of(const FieldTable& table);
+
+}  // namespace gpipe::base

@@ -1,0 +1,61 @@
+// The network as a flat graph: nodes in topological order, values as edges. Composites of the configuration (sequential,
+// residual, repeat, concat) are expanded while it is read; nothing of them is left but the names.
+#pragma once
+
+#include "core/graph/layer.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpipe::graph {
+
+using LayerTypes = std::vector<const LayerType*>;
+
+struct Value {
+  Shape shape;  // of a sample
+  DType dtype = DType::f32;
+  int producer = -1;            // node index; -1: comes from the data
+  std::vector<int> consumers;   // node indices, ascending; a node that uses it twice stands twice
+  bool wants_gradient = false;  // depends on a parameter
+};
+
+struct Node {
+  std::string name;  // "block1.conv2d_0": unique; parameters are name + "." + theirs
+  std::string type;  // "conv2d"
+  std::unique_ptr<Layer> layer;
+  std::vector<int> inputs;  // value indices
+  int output = -1;          // value index
+  base::Location where;
+  std::vector<ParameterSpec> parameters;
+  std::vector<BufferSpec> buffers;
+  Cost cost;  // per sample
+  int64_t parameter_count() const;
+};
+
+/// Owns its layers. Immutable once built; shared by all threads. The last node is the loss.
+struct Network {
+  std::vector<Node> nodes;
+  std::vector<Value> values;
+  int input = 0;        // value 0: the samples
+  int target = 1;       // value 1: classes or values to predict
+  int prediction = -1;  // value that the loss reads
+
+  int loss_node() const { return static_cast<int>(nodes.size()) - 1; }
+  int64_t parameter_count() const;
+};
+
+/// What the data says about its samples.
+struct SampleShapes {
+  Shape input;
+  Shape target;
+  DType target_type = DType::i32;
+  int64_t classes = 0;
+};
+
+/// Reads a network list and appends the loss. All faults go to `problems`; the result is usable only if there were none.
+Network build_network(const base::Tree& list, const std::string& path, const base::Tree& loss, const SampleShapes& data,
+                      const LayerTypes& types, base::Problems& problems);
+
+}  // namespace gpipe::graph

@@ -1,0 +1,54 @@
+// The page that the author of a data set reads.
+//
+// A Dataset is stateless after it was opened and may be read from any thread. It hands out samples by index; order,
+// augmentation and batching belong to the loader. Opening checks sizes before it allocates, and every fault is a
+// DataError that names file, place, what was found and what was wanted.
+#pragma once
+
+#include "core/base/fields.h"
+#include "core/base/tree.h"
+#include "core/tensor/tensor.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpipe::train {
+
+struct SampleSpec {
+  tensor::Shape input;   // [H, W, C] or [F]; f32
+  tensor::Shape target;  // [] for a class (i32), else f32 values
+  tensor::DType target_type = tensor::DType::i32;
+  int64_t classes = 0;                   // 0 for values
+  std::vector<std::string> class_names;  // may be empty
+};
+
+class Dataset {
+ public:
+  Dataset() = default;
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+  virtual ~Dataset() = default;
+
+  virtual const SampleSpec& spec() const = 0;
+  virtual int64_t size() const = 0;
+  /// Writes sample `index`: `input` has spec().input.elements() floats, raw values as stored (pixels are 0..255);
+  /// `target` has room for one i32 or spec().target.elements() floats.
+  virtual void read(int64_t index, std::span<float> input, std::span<std::byte> target) const = 0;
+  /// Once an epoch: are the files still those that were opened (size, time stamp)? Throws DataError if not.
+  virtual void recheck() const {}
+  virtual std::string describe() const = 0;  // "IDX mnist/train-images.gz, 8,000 samples [28, 28, 1], 10 classes"
+};
+
+/// One row of the list of data sets.
+struct DatasetType {
+  std::string name;  // "idx"
+  std::string summary;
+  /// Reads arguments and opens. Configuration faults go to `problems` (null returned); bad data throws DataError.
+  std::unique_ptr<Dataset> (*open)(const base::Tree& arguments, const std::string& path, base::Problems& problems);
+  base::FieldTable (*fields)();
+};
+
+}  // namespace gpipe::train
