@@ -39,7 +39,7 @@ struct FieldInfo {
   bool required = false;
   bool nullable = false;           // `key:` with no value keeps the default
   bool scalar_or_list = false;     // integer_list: a plain number stands for a list of one
-  std::vector<std::string> words;  // for Type::word: the allowed words
+  std::vector<std::string> words;  // the allowed words of Type::word; of Type::text: empty allows any
   std::string raw_schema;          // Type::raw: its JSON Schema as text; empty: anything
 };
 
@@ -49,6 +49,7 @@ std::optional<bool> read_bool(const Tree&, const std::string& path, Problems&);
 std::optional<int64_t> read_integer(const Tree&, const std::string& path, const FieldInfo&, Problems&);
 std::optional<double> read_number(const Tree&, const std::string& path, const FieldInfo&, Problems&);
 std::optional<std::string> read_text(const Tree&, const std::string& path, Problems&);
+std::optional<std::string> read_text(const Tree&, const std::string& path, const FieldInfo&, Problems&);
 std::optional<size_t> read_word(const Tree&, const std::string& path, const FieldInfo&, Problems&);
 std::optional<std::vector<int64_t>> read_integers(const Tree&, const std::string& path, const FieldInfo&, Problems&);
 std::optional<std::vector<std::string>> read_texts(const Tree&, const std::string& path, Problems&);
@@ -73,6 +74,13 @@ struct FieldTable {
 
 /// One line a field: prefix + key, type or words, default, range, unit, help; aligned.
 std::string help_of(const FieldTable& table, const std::string& prefix = "");
+/// "integer 1..1024", "number, at least 0 and below 1", "full | none": what a field takes, in words.
+std::string domain_of(const FieldInfo& info);
+/// The default as help shows it: "0.9", "[1, 1]", "required", "none".
+std::string default_of(const FieldTable& table, size_t index);
+
+/// Checks a map (or null) against a table alone, with the messages that FieldSet::read would give; raw fields pass.
+void check_fields(const Tree& tree, const std::string& path, const FieldTable& table, Problems& problems);
 
 template <class T>
 class FieldSet {
@@ -114,6 +122,11 @@ class FieldSet {
       info_.scalar_or_list = true;
       return *this;
     }
+    /// The words that a text may be; none: any. For words that come from a list; an enum is better where there is one.
+    Row& one_of(std::vector<std::string> words) {
+      info_.words = std::move(words);
+      return *this;
+    }
     Row& raw_schema(std::string json) {
       info_.raw_schema = std::move(json);
       return *this;
@@ -150,8 +163,8 @@ class FieldSet {
   Row add(const std::string& key, std::string T::*member) {
     return push(
         key, FieldInfo::Type::text,
-        [member](T& t, const Tree& v, const std::string& path, const FieldInfo&, Problems& p) {
-          if (auto x = detail::read_text(v, path, p)) t.*member = *x;
+        [member](T& t, const Tree& v, const std::string& path, const FieldInfo& f, Problems& p) {
+          if (auto x = detail::read_text(v, path, f, p)) t.*member = *x;
         },
         [member](const T& t) { return detail::write_text(t.*member); });
   }

@@ -51,13 +51,19 @@ class Tree {
   const Tree* find(const std::string& key) const;  // null when absent
   Tree* find(const std::string& key);
   const Location& key_where(const std::string& key) const;                // where the key itself stands, else where()
-  void set(const std::string& key, Tree value, Location key_where = {});  // adds or replaces
+  void set(const std::string& key, Tree value, Location key_where = {});  // adds or replaces; null becomes a map
+  void append(std::string key, Tree value, Location key_where = {});      // the caller knows that the key is new
 
   /// Lays `over` on top: maps merge key by key, everything else is replaced.
   void overlay(const Tree& over);
 
   /// "a map", "a list", "text", "a number"...: what a message says was found.
   std::string kind_words() const;
+  /// The same with a scalar's text, shortened: `text "abc"`, `12`.
+  std::string found() const;
+
+  /// The same data, wherever it stood. Quotes count only where they change the type: `"a"` is `a`, `"1"` is not `1`.
+  bool operator==(const Tree& other) const;
 
  private:
   Kind kind_ = Kind::null;

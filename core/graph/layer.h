@@ -155,7 +155,6 @@ class Layer {
   virtual std::vector<BufferSpec> buffers(std::span<const Shape> /*inputs*/) const { return {}; }
   virtual Cost cost(std::span<const Shape> inputs, const Shape& output) const = 0;
   virtual std::unique_ptr<Operation> plan(const PlanContext& context) const = 0;
-  virtual bool is_loss() const { return false; }
 };
 
 /// One row of the list of layers: how a node type is called, documented and made.
@@ -163,6 +162,7 @@ struct LayerType {
   std::string name;     // "conv2d"
   std::string summary;  // one sentence for the reference
   int min_inputs = 1, max_inputs = 1;
+  bool is_loss = false;  // takes (prediction, target); train.loss names it
   /// Reads the arguments (a map, or null); faults go to `problems`, and null may be returned then.
   std::unique_ptr<Layer> (*make)(const base::Tree& arguments, const std::string& path, base::Problems& problems);
   base::FieldTable (*fields)();  // of the arguments

@@ -12,6 +12,8 @@
 namespace gpipe::graph {
 
 using LayerTypes = std::vector<const LayerType*>;
+struct CompositeType;  // core/graph/builder.h
+using CompositeTypes = std::vector<const CompositeType*>;
 
 struct Value {
   Shape shape;  // of a sample
@@ -56,6 +58,6 @@ struct SampleShapes {
 
 /// Reads a network list and appends the loss. All faults go to `problems`; the result is usable only if there were none.
 Network build_network(const base::Tree& list, const std::string& path, const base::Tree& loss, const SampleShapes& data,
-                      const LayerTypes& types, base::Problems& problems);
+                      const LayerTypes& types, const CompositeTypes& composites, base::Problems& problems);
 
 }  // namespace gpipe::graph

@@ -1,0 +1,35 @@
+// The command line as plain data. Nothing is run or opened here. Used by main, before any thread starts.
+#pragma once
+
+#include "app/catalog.h"
+#include "app/overrides.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpipe::app {
+
+struct Command {
+  std::string verb;                 // "train", "plan", ...; "help" when `text` is all there is to do
+  std::string config_file;          // verbs that take one
+  std::vector<Override> overrides;  // --set and the shortcut flags, in that order
+  bool profile = false;
+  bool resume = false;
+  std::string resume_from;  // the DIR of --resume; empty: the configuration's own run folder
+  bool dry_run = false;
+  bool quiet = false;
+  bool json = false;
+  std::string checkpoint;      // eval, predict: --checkpoint DIR; empty: the best of the run folder
+  std::string predict_input;   // a data set as in data.train, or "" for the validation data
+  std::string predict_output;  // a file; empty: standard output
+  std::string text;            // help: what to print
+};
+
+/// The verbs, in the order in which help lists them.
+std::vector<std::string> known_verbs();
+
+/// `arguments` without the program's name. Throws ConfigError that names the nearest verb or flag.
+Command parse_command_line(std::vector<std::string> arguments, const Catalog& catalog);
+
+}  // namespace gpipe::app

@@ -1,0 +1,106 @@
+#include "app/yaml_text.h"
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/text.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace gpipe::app {
+namespace {
+
+using base::ConfigError;
+
+std::string place(const std::string& source, std::string_view before) {
+  size_t line = 1, start = 0;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] == '\n' || (before[i] == '\r' && !(i + 1 < before.size() && before[i + 1] == '\n'))) {
+      ++line;
+      start = i + 1;
+    }
+  }
+  return fmt::format("{}:{}:{}", source, line, before.size() - start + 1);
+}
+
+/// Bytes of the UTF-8 character at `at`, or 0 when it is not one (overlong forms and surrogates included).
+size_t utf8_length(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) -> unsigned { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(at);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  unsigned low = 0x80, high = 0xBF;  // of the second byte: narrower after these four
+  if (first == 0xE0) low = 0xA0;
+  if (first == 0xED) high = 0x9F;
+  if (first == 0xF0) low = 0x90;
+  if (first == 0xF4) high = 0x8F;
+  if (byte(at + 1) < low || byte(at + 1) > high) return 0;
+  for (size_t i = 2; i < length; ++i) {
+    if (byte(at + i) < 0x80 || byte(at + i) > 0xBF) return 0;
+  }
+  return length;
+}
+
+void refuse_other_encodings(std::string_view text, const std::string& source) {
+  using namespace std::string_view_literals;
+  if (text.starts_with("\0\0\xFE\xFF"sv) || text.starts_with("\xFF\xFE\0\0"sv)) {
+    throw ConfigError("{}:1:1: the text is UTF-32: save it as UTF-8", source);
+  }
+  if (text.starts_with("\xFE\xFF"sv) || text.starts_with("\xFF\xFE"sv)) {
+    throw ConfigError("{}:1:1: the text is UTF-16: save it as UTF-8", source);
+  }
+}
+
+}  // namespace
+
+std::string read_text_file(const std::string& path, size_t limit) {
+  std::string reason;
+  const auto file = base::InputFile::open(path, reason);
+  if (!file) throw ConfigError("{}: {}: wanted a readable YAML file", path, reason);
+  if (file->size() > limit) {
+    throw ConfigError("{}: the file has {}; a configuration has at most {}", path,
+                      base::format_bytes(static_cast<int64_t>(file->size())), base::format_bytes(static_cast<int64_t>(limit)));
+  }
+  std::string text(file->size(), '\0');
+  text.resize(file->read_at(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+std::string clean_text(const std::string& text, const std::string& source, size_t limit) {
+  if (text.size() > limit) {
+    throw ConfigError("{}: the text has {}; a configuration has at most {}", source,
+                      base::format_bytes(static_cast<int64_t>(text.size())), base::format_bytes(static_cast<int64_t>(limit)));
+  }
+  refuse_other_encodings(text, source);
+  std::string_view rest(text);
+  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+  std::string clean;
+  clean.reserve(rest.size());
+  for (size_t i = 0; i < rest.size();) {
+    const auto byte = static_cast<unsigned char>(rest[i]);
+    if (byte == '\r') {
+      clean += '\n';
+      i += i + 1 < rest.size() && rest[i + 1] == '\n' ? 2 : 1;
+      continue;
+    }
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) {
+      throw ConfigError("{}: a {} is not allowed in a configuration", place(source, rest.substr(0, i)),
+                        byte == 0 ? "NUL byte" : fmt::format("control character 0x{:02x}", byte));
+    }
+    const size_t length = utf8_length(rest, i);
+    if (length == 0) {
+      throw ConfigError("{}: byte 0x{:02x} is not valid UTF-8: save the text as UTF-8", place(source, rest.substr(0, i)), byte);
+    }
+    clean.append(rest.substr(i, length));
+    i += length;
+  }
+  return clean;
+}
+
+}  // namespace gpipe::app

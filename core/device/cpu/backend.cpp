@@ -1,0 +1,83 @@
+// The CPU leaf: a device is a group of cores with one OpenMP team, ops are oneDNN's or our own loops.
+#include "core/device/backend.h"
+
+#include "core/device/cpu/memory.h"
+#include "core/device/cpu/ops.h"
+#include "core/device/leaves.h"
+
+#include <fstream>
+
+namespace gpipe::device {
+namespace {
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const size_t at = line.find(": "); at != std::string::npos) return line.substr(at + 2);
+  return "unknown processor";
+}
+
+std::string library_name() {
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const BackendOptions& options)
+      : team_{options.threads, options.cores, dnnl::engine(dnnl::engine::kind::cpu, 0), {}},
+        info_{"cpu", processor_name(), cpu::memory_bytes(), library_name(), options.threads} {
+    team_.stream = dnnl::stream(team_.engine);
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  std::unique_ptr<Memory> allocate(size_t bytes) override { return cpu::allocate(bytes); }
+  void attach_thread() override { cpu::attach(team_); }
+
+  std::unique_ptr<ConvolutionOp> convolution(const ConvolutionSpec& spec, const Batches& batches) override {
+    const cpu::PlanningScope scope(team_);
+    return cpu::make_convolution(spec, batches, team_);
+  }
+  std::unique_ptr<LinearOp> linear(const LinearSpec& spec, const Batches& batches) override {
+    const cpu::PlanningScope scope(team_);
+    return cpu::make_linear(spec, batches, team_);
+  }
+  std::unique_ptr<PoolOp> pool(const PoolSpec& spec, const Batches& batches) override {
+    return cpu::make_pool(spec, batches, team_);
+  }
+  std::unique_ptr<BatchNormOp> batch_norm(const BatchNormSpec& spec, const Batches& batches) override {
+    return cpu::make_batch_norm(spec, batches, team_);
+  }
+  std::unique_ptr<ActivationOp> activation(const ActivationSpec& spec) override { return cpu::make_activation(spec, team_); }
+  std::unique_ptr<DropoutOp> dropout(const DropoutSpec& spec) override { return cpu::make_dropout(spec, team_); }
+  std::unique_ptr<CrossEntropyOp> cross_entropy(const CrossEntropySpec& spec) override {
+    return cpu::make_cross_entropy(spec, team_);
+  }
+  std::unique_ptr<MeanSquaredErrorOp> mean_squared_error() override { return cpu::make_mean_squared_error(team_); }
+  std::unique_ptr<ConcatOp> concat() override { return cpu::make_concat(team_); }
+
+  void add(const TensorView& a, const TensorView& b, const TensorView& out) override { cpu::add(team_, a, b, out); }
+  void copy(const TensorView& from, const TensorView& to) override { cpu::copy(team_, from, to); }
+  void fill(const TensorView& to, float value) override { cpu::fill(team_, to, value); }
+  double sum_of_squares(const TensorView& x) override { return cpu::sum_of_squares(team_, x); }
+  void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
+              std::span<const TensorView> slots) override {
+    cpu::update(team_, rule, weight, gradient, slots);
+  }
+
+ private:
+  cpu::Team team_;
+  DeviceInfo info_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> open_cpu(const BackendOptions& options) { return std::make_unique<CpuBackend>(options); }
+
+std::vector<std::string> describe_cpu() {
+  return {fmt::format("cpu: {}, {} cores, {:.1f} GiB, {}", processor_name(), omp_get_num_procs(),
+                      static_cast<double>(cpu::memory_bytes()) / 0x1p30, library_name())};
+}
+
+}  // namespace gpipe::device

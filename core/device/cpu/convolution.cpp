@@ -1,0 +1,187 @@
+// Convolution on oneDNN, channels-last. The weight is kept in the layouts that the forward and the backward-data
+// primitives chose, and its gradient is summed in the layout of the backward-weights primitive; the first (largest) batch
+// size chooses, the others follow.
+#include "core/device/cpu/ops.h"
+#include "core/device/cpu/skeletons.h"
+
+#include <functional>
+
+namespace gpipe::device::cpu {
+namespace {
+
+Dims activation_dims(int64_t batch, int64_t channels, int64_t height, int64_t width) { return {batch, channels, height, width}; }
+
+class OnednnConvolution final : public ConvolutionOp {
+ public:
+  OnednnConvolution(const ConvolutionSpec& spec, const Batches& batches, const Team& team) : spec_(spec), team_(team) {
+    const int64_t in = spec.in_channels / spec.groups, out = spec.out_channels / spec.groups;
+    weight_dims_ = spec.groups == 1 ? Dims{out, in, spec.kernel[0], spec.kernel[1]}
+                                    : Dims{spec.groups, out, in, spec.kernel[0], spec.kernel[1]};
+    plain_ = describe(weight_dims_, spec.groups == 1 ? Tag::oihw : Tag::goihw);
+    bias_ = spec.bias ? describe({spec.out_channels}, Tag::a) : Description();
+    for (int64_t batch : batches) plan(batch);
+    plan_copies();
+  }
+
+  size_t workspace_bytes() const override { return workspace_; }
+  size_t packed_weight_bytes() const override { return packed_; }
+  size_t packed_gradient_bytes() const override { return gradient_ == plain_ ? 0 : bytes_of(gradient_); }
+
+  void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) override {
+    if (to_forward_) to_forward_.run(team_.stream, {weight.data, packed}, workspace);
+    if (to_backward_) to_backward_.run(team_.stream, {weight.data, packed + backward_offset_}, workspace);
+  }
+  void unpack_gradient(const std::byte* packed_gradient, const TensorView& gradient, std::byte* workspace) override {
+    to_plain_.run(team_.stream, {packed_gradient, gradient.data}, workspace);
+  }
+
+  void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
+    const std::byte* weight = forward_ == plain_ ? w.plain.data : w.packed;
+    Kernel& kernel = of(x).forward;
+    if (spec_.bias)
+      kernel.run(team_.stream, {x.data, weight, y.data, bias.data}, workspace);
+    else
+      kernel.run(team_.stream, {x.data, weight, y.data}, workspace);
+  }
+
+  void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
+    const std::byte* weight = backward_ == plain_ ? w.plain.data : w.packed + backward_offset_;
+    of(dy).backward_input.run(team_.stream, {dy.data, weight, dx.data}, workspace);
+  }
+
+  void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
+                       bool accumulate, std::byte* workspace) override {
+    std::byte* sum = gradient_ == plain_ ? dw.plain.data : dw.packed;
+    std::byte* weight_part = accumulate ? workspace : sum;
+    std::byte* bias_part = accumulate ? workspace + bytes_of(gradient_) : dbias.data;
+    std::byte* scratchpad = workspace + temporaries_bytes();
+    Kernel& kernel = of(x).backward_weight;
+    if (spec_.bias)
+      kernel.run(team_.stream, {x.data, dy.data, weight_part, bias_part}, scratchpad);
+    else
+      kernel.run(team_.stream, {x.data, dy.data, weight_part}, scratchpad);
+    if (!accumulate) return;
+    add_to(sum, weight_part, gradient_.get_size());
+    if (spec_.bias) add_to(dbias.data, bias_part, dbias.bytes());
+  }
+
+ private:
+  struct Plan {
+    int64_t batch;
+    Kernel forward, backward_input, backward_weight;
+  };
+
+  Description any_weight() const { return describe(weight_dims_, Tag::any); }
+
+  void plan(int64_t batch) {
+    const bool first = plans_.empty();
+    const ConvolutionSpec& s = spec_;
+    ConvolutionShape shape{
+        describe(activation_dims(batch, s.in_channels, s.in_height, s.in_width), Tag::nhwc),
+        first ? any_weight() : forward_,
+        bias_,
+        describe(activation_dims(batch, s.out_channels, s.out_height, s.out_width), Tag::nhwc),
+        {s.stride[0], s.stride[1]},
+        {s.dilation[0] - 1, s.dilation[1] - 1},
+        {s.pad_top, s.pad_left},
+        {s.pad_bottom, s.pad_right},
+    };
+    Plan plan{batch, {}, {}, {}};
+    const auto forward = describe_forward(shape, team_.engine);
+    if (first) forward_ = forward.weights_desc();
+    if (s.bias)
+      plan.forward =
+          Kernel::plan(forward, dnnl::convolution_forward(forward), team_.engine,
+                       {{DNNL_ARG_SRC, shape.x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, shape.y}, {DNNL_ARG_BIAS, bias_}});
+    else
+      plan.forward = Kernel::plan(forward, dnnl::convolution_forward(forward), team_.engine,
+                                  {{DNNL_ARG_SRC, shape.x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, shape.y}});
+    if (s.input_gradient) {
+      shape.weight = first ? any_weight() : backward_;
+      const auto input = describe_backward_input(shape, team_.engine, forward);
+      if (first) backward_ = input.weights_desc();
+      plan.backward_input =
+          Kernel::plan(input, dnnl::convolution_backward_data(input), team_.engine,
+                       {{DNNL_ARG_DIFF_DST, shape.y}, {DNNL_ARG_WEIGHTS, backward_}, {DNNL_ARG_DIFF_SRC, shape.x}});
+    }
+    plan_backward_weight(plan, shape, forward);
+    plans_.push_back(std::move(plan));
+  }
+
+  void plan_backward_weight(Plan& plan, ConvolutionShape& shape, const dnnl::convolution_forward::primitive_desc& forward) {
+    const bool first = plans_.empty();
+    shape.weight = first ? any_weight() : gradient_;
+    const auto weight = describe_backward_weight(shape, team_.engine, forward);
+    if (first) gradient_ = weight.diff_weights_desc();
+    const dnnl::convolution_backward_weights primitive(weight);
+    if (spec_.bias)
+      plan.backward_weight = Kernel::plan(weight, primitive, team_.engine,
+                                          {{DNNL_ARG_SRC, shape.x},
+                                           {DNNL_ARG_DIFF_DST, shape.y},
+                                           {DNNL_ARG_DIFF_WEIGHTS, gradient_},
+                                           {DNNL_ARG_DIFF_BIAS, bias_}});
+    else
+      plan.backward_weight =
+          Kernel::plan(weight, primitive, team_.engine,
+                       {{DNNL_ARG_SRC, shape.x}, {DNNL_ARG_DIFF_DST, shape.y}, {DNNL_ARG_DIFF_WEIGHTS, gradient_}});
+  }
+
+  void plan_copies() {
+    if (!(forward_ == plain_)) {
+      to_forward_ = plan_reorder(plain_, forward_, team_.engine);
+      packed_ = bytes_of(forward_);
+    }
+    if (spec_.input_gradient && !(backward_ == plain_)) {
+      if (backward_ == forward_) {
+        backward_offset_ = 0;
+      } else {
+        to_backward_ = plan_reorder(plain_, backward_, team_.engine);
+        backward_offset_ = packed_;
+        packed_ += bytes_of(backward_);
+      }
+    }
+    if (!(gradient_ == plain_)) to_plain_ = plan_reorder(gradient_, plain_, team_.engine);
+    for (const Kernel* copy : {&to_forward_, &to_backward_, &to_plain_})
+      workspace_ = std::max(workspace_, copy->scratchpad_bytes());
+    for (const Plan& plan : plans_)
+      workspace_ = std::max({workspace_, plan.forward.scratchpad_bytes(), plan.backward_input.scratchpad_bytes(),
+                             temporaries_bytes() + plan.backward_weight.scratchpad_bytes()});
+  }
+
+  // The gradients of one micro-batch before they are added.
+  size_t temporaries_bytes() const { return bytes_of(gradient_) + (spec_.bias ? bytes_of(bias_) : 0); }
+
+  void add_to(std::byte* sum, const std::byte* part, size_t bytes) const {
+    float* out = reinterpret_cast<float*>(sum);
+    each_element(team_.threads, static_cast<int64_t>(bytes / sizeof(float)), out, reinterpret_cast<const float*>(part), out,
+                 std::plus<float>());
+  }
+
+  Plan& of(const TensorView& view) {
+    for (Plan& plan : plans_)
+      if (plan.batch == view.shape[0]) return plan;
+    throw base::BugError("convolution: batch size {} was not planned", view.shape[0]);
+  }
+
+  ConvolutionSpec spec_;
+  const Team& team_;
+  Dims weight_dims_;
+  Description plain_, bias_;
+  Description forward_, backward_, gradient_;  // the weight as each primitive wants it
+  std::vector<Plan> plans_;
+  Kernel to_forward_, to_backward_, to_plain_;
+  size_t packed_ = 0, backward_offset_ = 0, workspace_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ConvolutionOp> make_convolution(const ConvolutionSpec& spec, const Batches& batches, const Team& team) {
+  try {
+    return std::make_unique<OnednnConvolution>(spec, batches, team);
+  } catch (const dnnl::error& error) {
+    throw base::ConfigError("oneDNN cannot do this convolution: {} channels to {}, kernel {}x{}, {} groups: {}", spec.in_channels,
+                            spec.out_channels, spec.kernel[0], spec.kernel[1], spec.groups, error.what());
+  }
+}
+
+}  // namespace gpipe::device::cpu

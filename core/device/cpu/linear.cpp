@@ -1,0 +1,138 @@
+// Linear on oneDNN's matmul, which keeps its speed down to a handful of rows (inner_product and sgemm lose half of theirs
+// in one direction or the other): y = x W^T + b and dx = dy W read packed copies of W, dW = dy^T x + dW adds while it
+// stores, straight into the plain gradient.
+#include "core/device/cpu/columns.h"
+#include "core/device/cpu/ops.h"
+
+namespace gpipe::device::cpu {
+namespace {
+
+class OnednnLinear final : public LinearOp {
+ public:
+  OnednnLinear(const LinearSpec& spec, const Batches& batches, const Team& team) : spec_(spec), team_(team) {
+    const int64_t in = spec.in_features, out = spec.out_features;
+    plain_forward_ = describe({in, out}, Tag::ba);   // W^T
+    plain_backward_ = describe({out, in}, Tag::ab);  // W
+    for (int64_t batch : batches) plan(batch);
+    plan_copies();
+  }
+
+  size_t workspace_bytes() const override { return workspace_; }
+  size_t packed_weight_bytes() const override { return packed_; }
+  size_t packed_gradient_bytes() const override { return 0; }
+
+  void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) override {
+    if (to_forward_) to_forward_.run(team_.stream, {weight.data, packed}, workspace);
+    if (to_backward_) to_backward_.run(team_.stream, {weight.data, packed + backward_offset_}, workspace);
+  }
+  void unpack_gradient(const std::byte*, const TensorView&, std::byte*) override {}
+
+  void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
+    const std::byte* weight = to_forward_ ? w.packed : w.plain.data;
+    Kernel& kernel = of(x).forward;
+    if (spec_.bias)
+      kernel.run(team_.stream, {x.data, weight, y.data, bias.data}, workspace);
+    else
+      kernel.run(team_.stream, {x.data, weight, y.data}, workspace);
+  }
+
+  void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
+    const std::byte* weight = to_backward_ ? w.packed + backward_offset_ : w.plain.data;
+    of(dy).backward_input.run(team_.stream, {dy.data, weight, dx.data}, workspace);
+  }
+
+  void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
+                       bool accumulate, std::byte* workspace) override {
+    Plan& plan = of(x);
+    Kernel& kernel = accumulate ? plan.add_weight : plan.write_weight;
+    kernel.run(team_.stream, {dy.data, x.data, dw.plain.data}, workspace);
+    if (spec_.bias) sum_columns(team_.threads, dy.f32(), x.shape[0], spec_.out_features, dbias.f32(), accumulate);
+  }
+
+ private:
+  struct Plan {
+    int64_t batch;
+    Kernel forward, backward_input, write_weight, add_weight;
+  };
+
+  void plan(int64_t batch) {
+    const bool first = plans_.empty();
+    const int64_t in = spec_.in_features, out = spec_.out_features;
+    const Description x = describe({batch, in}, Tag::ab), y = describe({batch, out}, Tag::ab);
+    const Description bias = spec_.bias ? describe({1, out}, Tag::ab) : Description();
+    Plan plan{batch, {}, {}, {}, {}};
+
+    const auto forward =
+        describe_matmul(x, first ? describe({in, out}, Tag::any) : forward_, bias, y, attributes(), team_.engine);
+    if (first) forward_ = forward.weights_desc();
+    if (spec_.bias)
+      plan.forward = Kernel::plan(forward, dnnl::matmul(forward), team_.engine,
+                                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, bias}});
+    else
+      plan.forward = Kernel::plan(forward, dnnl::matmul(forward), team_.engine,
+                                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, y}});
+
+    if (spec_.input_gradient) {
+      const auto input = describe_matmul(y, first ? describe({out, in}, Tag::any) : backward_, {}, x, attributes(), team_.engine);
+      if (first) backward_ = input.weights_desc();
+      plan.backward_input = Kernel::plan(input, dnnl::matmul(input), team_.engine,
+                                         {{DNNL_ARG_SRC, y}, {DNNL_ARG_WEIGHTS, backward_}, {DNNL_ARG_DST, x}});
+    }
+
+    const Description transposed = describe({out, batch}, Tag::ba), gradient = describe({out, in}, Tag::ab);
+    dnnl::post_ops sum;
+    sum.append_sum(1.0F);
+    dnnl::primitive_attr adding = attributes();
+    adding.set_post_ops(sum);
+    const std::initializer_list<Kernel::Argument> arguments = {
+        {DNNL_ARG_SRC, transposed}, {DNNL_ARG_WEIGHTS, x}, {DNNL_ARG_DST, gradient}};
+    const auto write = describe_matmul(transposed, x, {}, gradient, attributes(), team_.engine);
+    plan.write_weight = Kernel::plan(write, dnnl::matmul(write), team_.engine, arguments);
+    const auto add = describe_matmul(transposed, x, {}, gradient, adding, team_.engine);
+    plan.add_weight = Kernel::plan(add, dnnl::matmul(add), team_.engine, arguments);
+    plans_.push_back(std::move(plan));
+  }
+
+  void plan_copies() {
+    if (!(forward_ == plain_forward_)) {
+      to_forward_ = plan_reorder(plain_forward_, forward_, team_.engine);
+      packed_ = bytes_of(forward_);
+    }
+    if (spec_.input_gradient && !(backward_ == plain_backward_)) {
+      to_backward_ = plan_reorder(plain_backward_, backward_, team_.engine);
+      backward_offset_ = packed_;
+      packed_ += bytes_of(backward_);
+    }
+    workspace_ = std::max(to_forward_.scratchpad_bytes(), to_backward_.scratchpad_bytes());
+    for (const Plan& plan : plans_)
+      for (const Kernel* kernel : {&plan.forward, &plan.backward_input, &plan.write_weight, &plan.add_weight})
+        workspace_ = std::max(workspace_, kernel->scratchpad_bytes());
+  }
+
+  Plan& of(const TensorView& view) {
+    for (Plan& plan : plans_)
+      if (plan.batch == view.shape[0]) return plan;
+    throw base::BugError("linear: {} rows were not planned", view.shape[0]);
+  }
+
+  LinearSpec spec_;
+  const Team& team_;
+  Description plain_forward_, plain_backward_;
+  Description forward_, backward_;
+  std::vector<Plan> plans_;
+  Kernel to_forward_, to_backward_;
+  size_t packed_ = 0, backward_offset_ = 0, workspace_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<LinearOp> make_linear(const LinearSpec& spec, const Batches& batches, const Team& team) {
+  try {
+    return std::make_unique<OnednnLinear>(spec, batches, team);
+  } catch (const dnnl::error& error) {
+    throw base::ConfigError("oneDNN cannot do this linear map: {} to {} features: {}", spec.in_features, spec.out_features,
+                            error.what());
+  }
+}
+
+}  // namespace gpipe::device::cpu

@@ -1,0 +1,87 @@
+#include "core/device/functors/loss.h"
+
+#include "core/device/cpu/ops.h"
+#include "core/device/cpu/skeletons.h"
+
+namespace gpipe::device::cpu {
+namespace {
+
+class CpuCrossEntropy final : public CrossEntropyOp {
+ public:
+  CpuCrossEntropy(const CrossEntropySpec& spec, const Team& team)
+      : row_{spec.classes, static_cast<float>(spec.label_smoothing)}, team_(team) {}
+
+  void forward(const TensorView& logits, const TensorView& targets, const TensorView& result) override {
+    check_targets(targets);
+    const float* in = logits.f32();
+    const int32_t* target = targets.i32();
+    float* out = result.f32();
+    each_row(team_.threads, targets.elements(), row_.classes, [=, f = row_](int64_t r) {
+      const auto [loss, correct] = f.forward(in + r * f.classes, target[r]);
+      out[2 * r] = loss;
+      out[2 * r + 1] = correct;
+    });
+  }
+
+  void backward(const TensorView& logits, const TensorView& targets, float scale, const TensorView& dlogits) override {
+    check_targets(targets);
+    const float* in = logits.f32();
+    const int32_t* target = targets.i32();
+    float* out = dlogits.f32();
+    each_row(team_.threads, targets.elements(), row_.classes,
+             [=, f = row_](int64_t r) { f.backward(in + r * f.classes, target[r], scale, out + r * f.classes); });
+  }
+
+ private:
+  void check_targets(const TensorView& targets) const {
+    const int32_t* target = targets.i32();
+    for (int64_t r = 0; r < targets.elements(); ++r)
+      if (target[r] < 0 || target[r] >= row_.classes)
+        throw base::DataError("class {} of sample {} of the micro-batch is not in 0..{}", target[r], r, row_.classes - 1);
+  }
+
+  CrossEntropyRow row_;
+  const Team& team_;
+};
+
+class CpuMeanSquaredError final : public MeanSquaredErrorOp {
+ public:
+  explicit CpuMeanSquaredError(const Team& team) : team_(team) {}
+
+  void forward(const TensorView& prediction, const TensorView& target, const TensorView& result) override {
+    const int64_t rows = prediction.shape[0];
+    const float* p = prediction.f32();
+    const float* t = target.f32();
+    float* out = result.f32();
+    each_row(team_.threads, rows, prediction.elements() / rows, [=, f = row_of(prediction)](int64_t r) {
+      out[2 * r] = f.forward(p + r * f.width, t + r * f.width);
+      out[2 * r + 1] = 0;
+    });
+  }
+
+  void backward(const TensorView& prediction, const TensorView& target, float scale, const TensorView& dprediction) override {
+    const int64_t rows = prediction.shape[0];
+    const float* p = prediction.f32();
+    const float* t = target.f32();
+    float* out = dprediction.f32();
+    each_row(team_.threads, rows, prediction.elements() / rows,
+             [=, f = row_of(prediction)](int64_t r) { f.backward(p + r * f.width, t + r * f.width, scale, out + r * f.width); });
+  }
+
+ private:
+  static MeanSquaredErrorRow row_of(const TensorView& view) { return {view.elements() / view.shape[0]}; }
+
+  const Team& team_;
+};
+
+}  // namespace
+
+std::unique_ptr<CrossEntropyOp> make_cross_entropy(const CrossEntropySpec& spec, const Team& team) {
+  return std::make_unique<CpuCrossEntropy>(spec, team);
+}
+
+std::unique_ptr<MeanSquaredErrorOp> make_mean_squared_error(const Team& team) {
+  return std::make_unique<CpuMeanSquaredError>(team);
+}
+
+}  // namespace gpipe::device::cpu

@@ -1,0 +1,30 @@
+// The factories of the CPU leaf's ops, one file a family. Each is called inside a PlanningScope; `team` outlives the op.
+#pragma once
+
+#include "core/device/cpu/team.h"
+#include "core/device/functors/update.h"
+#include "core/device/ops.h"
+
+#include <memory>
+#include <span>
+
+namespace gpipe::device::cpu {
+
+std::unique_ptr<ConvolutionOp> make_convolution(const ConvolutionSpec&, const Batches&, const Team&);
+std::unique_ptr<LinearOp> make_linear(const LinearSpec&, const Batches&, const Team&);
+std::unique_ptr<PoolOp> make_pool(const PoolSpec&, const Batches&, const Team&);
+std::unique_ptr<BatchNormOp> make_batch_norm(const BatchNormSpec&, const Batches&, const Team&);
+std::unique_ptr<ActivationOp> make_activation(const ActivationSpec&, const Team&);
+std::unique_ptr<DropoutOp> make_dropout(const DropoutSpec&, const Team&);
+std::unique_ptr<CrossEntropyOp> make_cross_entropy(const CrossEntropySpec&, const Team&);
+std::unique_ptr<MeanSquaredErrorOp> make_mean_squared_error(const Team&);
+std::unique_ptr<ConcatOp> make_concat(const Team&);
+
+void add(const Team&, const TensorView& a, const TensorView& b, const TensorView& out);
+void copy(const Team&, const TensorView& from, const TensorView& to);
+void fill(const Team&, const TensorView& to, float value);
+double sum_of_squares(const Team&, const TensorView& x);
+void update(const Team&, const Update& rule, const TensorView& weight, const TensorView& gradient,
+            std::span<const TensorView> slots);
+
+}  // namespace gpipe::device::cpu

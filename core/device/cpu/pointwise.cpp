@@ -1,0 +1,117 @@
+// Plain element-wise work, optimizer updates, joining and splitting.
+#include "core/device/cpu/ops.h"
+#include "core/device/cpu/skeletons.h"
+
+#include <functional>
+
+namespace gpipe::device::cpu {
+namespace {
+
+// One update of a whole parameter. A rule with one slot gets a scratch variable for the other.
+template <class Rule>
+void update_all(int threads, int64_t count, const Rule& rule, float* weight, const float* gradient,
+                std::span<const TensorView> slots) {
+  GP_CHECK_EQ(slots.size(), static_cast<size_t>(Rule::slots));
+  float* first = slots[0].f32();
+  float* second = Rule::slots > 1 ? slots[1].f32() : nullptr;
+  each_part(threads, count, count, [=](int64_t begin, int64_t end) {
+    if constexpr (Rule::slots > 1) {
+#pragma GCC ivdep
+      for (int64_t i = begin; i < end; ++i) rule(weight[i], gradient[i], first[i], second[i]);
+    } else {
+#pragma GCC ivdep
+      for (int64_t i = begin; i < end; ++i) {
+        float unused = 0;
+        rule(weight[i], gradient[i], first[i], unused);
+      }
+    }
+  });
+}
+
+// Plain SGD keeps no buffer: callers may pass no slot then.
+void update_plain_sgd(int threads, int64_t count, const SgdUpdate& rule, float* weight, const float* gradient) {
+  each_part(threads, count, count, [=](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) {
+      float unused = 0, unused_too = 0;
+      rule(weight[i], gradient[i], unused, unused_too);
+    }
+  });
+}
+
+class CpuConcat final : public ConcatOp {
+ public:
+  explicit CpuConcat(const Team& team) : team_(team) {}
+
+  void join(std::span<const TensorView> parts, const TensorView& whole) override {
+    walk(parts, whole, [](float* part, float* in_whole, size_t bytes) { std::memcpy(in_whole, part, bytes); });
+  }
+  void split(const TensorView& whole, std::span<const TensorView> parts) override {
+    walk(parts, whole, [](float* part, float* in_whole, size_t bytes) { std::memcpy(part, in_whole, bytes); });
+  }
+
+ private:
+  // Part by part; a null part (a gradient that nobody wants) has only its width.
+  template <class Move>
+  void walk(std::span<const TensorView> parts, const TensorView& whole, const Move& move) const {
+    const int64_t width = whole.shape.back(), rows = whole.elements() / width;
+    int64_t offset = 0;
+    for (const TensorView& part : parts) {
+      const int64_t columns = part.shape.back();
+      if (part) {
+        float* from = part.f32();
+        float* to = whole.f32() + offset;
+        each_row(team_.threads, rows, columns, [=](int64_t row) {
+          move(from + row * columns, to + row * width, static_cast<size_t>(columns) * sizeof(float));
+        });
+      }
+      offset += columns;
+    }
+    GP_CHECK_EQ(offset, width);
+  }
+
+  const Team& team_;
+};
+
+}  // namespace
+
+void add(const Team& team, const TensorView& a, const TensorView& b, const TensorView& out) {
+  each_element(team.threads, out.elements(), a.f32(), b.f32(), out.f32(), std::plus<float>());
+}
+
+void copy(const Team& team, const TensorView& from, const TensorView& to) {
+  GP_CHECK_EQ(from.bytes(), to.bytes());
+  const std::byte* source = from.data;
+  std::byte* target = to.data;
+  each_part(team.threads, to.elements(), to.elements(), [=](int64_t begin, int64_t end) {
+    std::memcpy(target + 4 * begin, source + 4 * begin, static_cast<size_t>(4 * (end - begin)));
+  });
+}
+
+void fill(const Team& team, const TensorView& to, float value) {
+  float* target = to.f32();
+  each_part(team.threads, to.elements(), to.elements(),
+            [=](int64_t begin, int64_t end) { std::fill(target + begin, target + end, value); });
+}
+
+double sum_of_squares(const Team& team, const TensorView& x) {
+  const float* data = x.f32();
+  return fixed_order_sum(team.threads, x.elements(), [=](int64_t i) {
+    const double value = data[i];
+    return value * value;
+  });
+}
+
+void update(const Team& team, const Update& rule, const TensorView& weight, const TensorView& gradient,
+            std::span<const TensorView> slots) {
+  const int64_t count = weight.elements();
+  if (const auto* sgd = std::get_if<SgdUpdate>(&rule); sgd != nullptr && sgd->momentum == 0) {
+    update_plain_sgd(team.threads, count, *sgd, weight.f32(), gradient.f32());
+    return;
+  }
+  std::visit([&](const auto& one) { update_all(team.threads, count, one, weight.f32(), gradient.f32(), slots); }, rule);
+}
+
+std::unique_ptr<ConcatOp> make_concat(const Team& team) { return std::make_unique<CpuConcat>(team); }
+
+}  // namespace gpipe::device::cpu

@@ -1,0 +1,270 @@
+#include "core/graph/builder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+namespace gpipe::graph {
+namespace {
+
+const std::string k_loss_name = "loss";
+
+/// The parts of one entry: its type with arguments, and what stands beside it.
+struct Entry {
+  std::string type;
+  base::Tree arguments;
+  const base::Tree* name = nullptr;
+  const base::Tree* inputs = nullptr;
+  base::Location where;
+};
+
+std::optional<Entry> split_entry(const base::Tree& entry, const std::string& path, base::Problems& problems) {
+  if (entry.is_scalar()) return Entry{entry.text(), {}, nullptr, nullptr, entry.where()};
+  if (!entry.is_map()) {
+    problems.add(entry.where(), path,
+                 fmt::format("a layer is a word or a one-key map such as `conv2d: {{...}}`, not {}", entry.kind_words()));
+    return std::nullopt;
+  }
+  Entry out;
+  std::vector<std::string> types;
+  for (const auto& [key, value] : entry.members()) {
+    if (key == "name") {
+      out.name = &value;
+    } else if (key == "inputs") {
+      out.inputs = &value;
+    } else {
+      types.push_back(key);
+      out.type = key;
+      out.arguments = value;
+      out.where = entry.key_where(key);
+    }
+  }
+  if (types.size() == 1) return out;
+  problems.add(entry.where(), path,
+               types.empty() ? std::string("no layer type beside `name` and `inputs`; write it as a key, e.g. `relu:`")
+                             : fmt::format("one layer type is wanted, found {}: start a new list entry (`- `) for each",
+                                           fmt::join(types, ", ")));
+  return std::nullopt;
+}
+
+bool is_good_name(const std::string& name) {
+  return !name.empty() && name.size() <= 100 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+}  // namespace
+
+int64_t Node::parameter_count() const {
+  int64_t sum = 0;
+  for (const ParameterSpec& parameter : parameters) sum += parameter.shape.elements();
+  return sum;
+}
+
+int64_t Network::parameter_count() const {
+  int64_t sum = 0;
+  for (const Node& node : nodes) sum += node.parameter_count();
+  return sum;
+}
+
+NetworkBuilder::NetworkBuilder(const LayerTypes& layers, const CompositeTypes& composites, const SampleShapes& data,
+                               base::Problems& problems)
+    : layers_(layers), composites_(composites), data_(data), problems_(problems) {
+  network_.values.push_back({data.input, DType::f32, -1, {}, false});
+  network_.values.push_back({data.target, data.target_type, -1, {}, false});
+}
+
+const LayerType* NetworkBuilder::find_layer(const std::string& name) const {
+  const auto found = std::find_if(layers_.begin(), layers_.end(), [&](const LayerType* type) { return type->name == name; });
+  return found == layers_.end() ? nullptr : *found;
+}
+
+const CompositeType* NetworkBuilder::find_composite(const std::string& name) const {
+  const auto found =
+      std::find_if(composites_.begin(), composites_.end(), [&](const CompositeType* type) { return type->name == name; });
+  return found == composites_.end() ? nullptr : *found;
+}
+
+std::vector<std::string> NetworkBuilder::known_types(bool losses) const {
+  std::vector<std::string> names;
+  for (const LayerType* type : layers_)
+    if (type->is_loss == losses) names.push_back(type->name);
+  if (!losses)
+    for (const CompositeType* type : composites_) names.push_back(type->name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<std::vector<int>> NetworkBuilder::read_inputs(const base::Tree& inputs, const std::string& path) {
+  std::vector<int> values;
+  const std::vector<base::Tree> one{inputs};
+  if (!inputs.is_list() && !inputs.is_scalar()) {
+    problems_.add(inputs.where(), path,
+                  fmt::format("names of earlier entries are wanted, e.g. [a, b], found {}", inputs.kind_words()));
+    return std::nullopt;
+  }
+  for (const base::Tree& item : inputs.is_list() ? inputs.items() : one) {
+    std::optional<int> value;
+    for (auto scope = scopes_.rbegin(); scope != scopes_.rend() && !value; ++scope)
+      if (const auto found = scope->find(item.text()); item.is_scalar() && found != scope->end()) value = found->second;
+    if (!value) {
+      std::vector<std::string> known;
+      for (const Scope& scope : scopes_)
+        for (const auto& [name, index] : scope) known.push_back(name);
+      const std::string near = base::nearest(item.text(), known);
+      problems_.add(
+          item.where(), path,
+          fmt::format("no earlier entry is named '{}'{}", item.text(),
+                      near.empty() ? "; give the entry that is meant a `name:`" : fmt::format("; did you mean '{}'?", near)));
+      return std::nullopt;
+    }
+    values.push_back(*value);
+  }
+  return values;
+}
+
+std::optional<int> NetworkBuilder::add_list(const base::Tree& list, const std::string& path, const std::string& prefix,
+                                            int input) {
+  if (!list.is_list()) {
+    problems_.add(list.where(), path, fmt::format("a list of layers is wanted, found {}", list.kind_words()));
+    return std::nullopt;
+  }
+  scopes_.push_back({{"input", input}});
+  counters_.emplace_back();
+  std::optional<int> current = input;
+  for (size_t i = 0; i < list.items().size() && current; ++i)
+    current = add_entry(list.items()[i], fmt::format("{}.{}", path, i), prefix, *current);
+  scopes_.pop_back();
+  counters_.pop_back();
+  return current;
+}
+
+std::optional<int> NetworkBuilder::add_entry(const base::Tree& tree, const std::string& path, const std::string& prefix,
+                                             int current) {
+  const auto entry = split_entry(tree, path, problems_);
+  if (!entry) return std::nullopt;
+  const CompositeType* composite =
+      entry->inputs != nullptr && find_layer(entry->type) != nullptr ? nullptr : find_composite(entry->type);
+  const LayerType* layer = find_layer(entry->type);
+  if (composite == nullptr && (layer == nullptr || layer->is_loss)) {
+    const auto known = known_types(false);
+    const std::string near = base::nearest(entry->type, known);
+    problems_.add(entry->where, path,
+                  layer != nullptr
+                      ? fmt::format("'{}' is a loss: it goes to train.loss, not into the network", entry->type)
+                      : fmt::format("unknown layer '{}'{}; known: {}", entry->type,
+                                    near.empty() ? "" : fmt::format(", did you mean '{}'?", near), fmt::join(known, ", ")));
+    return std::nullopt;
+  }
+  std::string local = fmt::format("{}_{}", entry->type, ++counters_.back()[entry->type]);
+  if (entry->name != nullptr) {
+    local = entry->name->text();
+    if (!entry->name->is_scalar() || !is_good_name(local)) {
+      problems_.add(entry->name->where(), path + ".name", "a name has letters, digits, '_' and '-', up to 100 of them");
+      return std::nullopt;
+    }
+    if (scopes_.back().contains(local) || (prefix.empty() && local == k_loss_name)) {
+      problems_.add(entry->name->where(), path + ".name", fmt::format("the name '{}' is taken already in this list", local));
+      return std::nullopt;
+    }
+  }
+  std::vector<int> inputs{current};
+  if (entry->inputs != nullptr) {
+    auto named = read_inputs(*entry->inputs, path + ".inputs");
+    if (!named) return std::nullopt;
+    inputs = std::move(*named);
+  }
+  const std::string name = prefix.empty() ? local : prefix + "." + local;
+  const std::string inner = path + "." + entry->type;
+  const auto value = composite != nullptr ? composite->expand({*this, entry->arguments, inner, name, inputs, entry->where})
+                                          : add_node(entry->type, entry->arguments, inner, name, inputs, entry->where);
+  if (value) scopes_.back()[local] = *value;
+  return value;
+}
+
+std::optional<int> NetworkBuilder::add_node(const std::string& type_name, const base::Tree& arguments, const std::string& path,
+                                            const std::string& name, std::span<const int> inputs, const base::Location& where) {
+  const LayerType* type = find_layer(type_name);
+  GP_CHECK(type != nullptr);
+  const int count = static_cast<int>(inputs.size());
+  if (count < type->min_inputs || count > type->max_inputs) {
+    problems_.add(where, path,
+                  fmt::format("{} takes {} input{}, found {}; name them with `inputs: [a, b]`", type_name,
+                              type->min_inputs == type->max_inputs ? fmt::format("{}", type->min_inputs)
+                                                                   : fmt::format("{} or more", type->min_inputs),
+                              type->max_inputs == 1 ? "" : "s", count));
+    return std::nullopt;
+  }
+  Node node;
+  node.name = name;
+  node.type = type_name;
+  node.where = where;
+  node.inputs.assign(inputs.begin(), inputs.end());
+  node.layer = type->make(arguments, path, problems_);
+  if (node.layer == nullptr) return std::nullopt;
+  std::vector<Shape> shapes;
+  for (int input : inputs) shapes.push_back(shape_of(input));
+  Shape output;
+  try {
+    output = node.layer->output_shape(shapes);
+    node.parameters = node.layer->parameters(shapes);
+    node.buffers = node.layer->buffers(shapes);
+    node.cost = node.layer->cost(shapes, output);
+  } catch (const base::Error& error) {
+    problems_.add(where, path, fmt::format("layer {} '{}': {}", network_.nodes.size() + 1, name, error.what()));
+    return std::nullopt;
+  }
+  const int index = static_cast<int>(network_.nodes.size());
+  bool wants_gradient = !node.parameters.empty();
+  for (int input : inputs) {
+    Value& value = network_.values[static_cast<size_t>(input)];
+    value.consumers.push_back(index);
+    wants_gradient = wants_gradient || value.wants_gradient;
+  }
+  node.output = static_cast<int>(network_.values.size());
+  network_.values.push_back({output, DType::f32, index, {}, wants_gradient});
+  network_.nodes.push_back(std::move(node));
+  return network_.nodes.back().output;
+}
+
+Network NetworkBuilder::finish(int prediction, const base::Tree& loss, const std::string& path) {
+  base::Choice choice{"cross_entropy", {}, loss.where()};
+  if (data_.target_type != DType::i32) choice.name = "mse";
+  if (!loss.is_null()) {
+    const auto read = base::read_choice(loss, path, "loss", known_types(true), problems_);
+    if (!read) return std::move(network_);
+    choice = *read;
+  }
+  network_.prediction = prediction;
+  const std::vector<int> inputs{prediction, network_.target};
+  add_node(choice.name, choice.arguments, path + "." + choice.name, k_loss_name, inputs, choice.where);
+  if (problems_.empty()) check_every_value_is_used(prediction);
+  return std::move(network_);
+}
+
+void NetworkBuilder::check_every_value_is_used(int prediction) {
+  for (const Node& node : network_.nodes) {
+    const Value& value = network_.values[static_cast<size_t>(node.output)];
+    if (value.consumers.empty() && &node != &network_.nodes.back())
+      problems_.add(node.where, "network",
+                    fmt::format("the output of '{}' is used by nobody; name it in some `inputs:`, or remove it", node.name));
+  }
+  if (!network_.values[static_cast<size_t>(prediction)].wants_gradient)
+    problems_.add(network_.nodes.back().where, "network", "the network has no parameters: there is nothing to train");
+}
+
+Network build_network(const base::Tree& list, const std::string& path, const base::Tree& loss, const SampleShapes& data,
+                      const LayerTypes& types, const CompositeTypes& composites, base::Problems& problems) {
+  NetworkBuilder builder(types, composites, data, problems);
+  const auto prediction = builder.add_list(list, path, "", 0);
+  if (!prediction) return builder.take();
+  if (*prediction == 0) {
+    problems.add(list.where(), path, "the network is empty: at least one layer is wanted");
+    return builder.take();
+  }
+  return builder.finish(*prediction, loss, "train.loss");
+}
+
+}  // namespace gpipe::graph

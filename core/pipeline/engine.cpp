@@ -1,0 +1,170 @@
+#include "core/pipeline/engine.h"
+
+#include <chrono>
+#include <cmath>
+#include <type_traits>
+
+namespace gpipe::pipeline {
+
+Engine::Engine(const Plan& plan) : plan_(plan), edges_(plan.edges.size()), busy_seconds_(plan.stages.size(), 0.0) {
+  const int stages = static_cast<int>(plan.stages.size());
+  for (int index = 0; index < stages; ++index) stages_.push_back(std::make_unique<Stage>(plan, index));
+  for (const EdgePlan& edge : plan.edges) edge_bases_.push_back(stages_[static_cast<size_t>(edge.to)]->edge_base(edge));
+  for (const auto& stage : stages_) {
+    stage->bind(&edges_, edge_bases_, &aborted_);
+    first_parameter_.push_back(parameter_count_);
+    parameter_count_ += stage->parameter_count();
+    for (size_t i = 0; i < stage->parameter_count(); ++i) tensors_.push_back(&stage->tensors()[i]);
+  }
+  for (const auto& stage : stages_)
+    for (size_t i = stage->parameter_count(); i < stage->tensors().size(); ++i) tensors_.push_back(&stage->tensors()[i]);
+  sums_of_squares_.assign(parameter_count_, 0.0);
+  rules_.resize(parameter_count_);
+  try {
+    for (int index = 0; index < stages; ++index) threads_.emplace_back([this, index] { thread_main(index); });
+  } catch (const std::system_error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      quit_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    throw base::MemoryError("cannot start the thread of stage {} of {}: {}; use fewer partitions", threads_.size(), stages,
+                            error.what());
+  }
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Engine::thread_main(int stage) {
+  try {
+    stages_[static_cast<size_t>(stage)]->attach_thread();
+  } catch (...) { fail(std::current_exception()); }
+  uint64_t seen = 0;
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return quit_ || job_number_ != seen; });
+      if (quit_) return;
+      seen = job_number_;
+      job = job_;
+    }
+    try {
+      job.call(job.object, stage);
+    } catch (const Aborted&) {
+      // Another stage failed; its error is the one that counts.
+    } catch (...) { fail(std::current_exception()); }
+    const std::lock_guard lock(mutex_);
+    if (--running_ == 0) idle_.notify_all();
+  }
+}
+
+void Engine::fail(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!first_error_) first_error_ = std::move(error);
+    aborted_.store(true, std::memory_order_release);
+  }
+  for (Edge& edge : edges_) edge.abort();
+  barrier_.notify_all();
+}
+
+void Engine::dispatch(Job job) {
+  if (aborted_ && first_error_) std::rethrow_exception(first_error_);
+  for (size_t i = 0; i < edges_.size(); ++i) edges_[i].reset(plan_.edges[i].slots);
+  std::unique_lock lock(mutex_);
+  job_ = job;
+  ++job_number_;
+  running_ = static_cast<int>(stages_.size());
+  wake_.notify_all();
+  idle_.wait(lock, [&] { return running_ == 0; });
+  if (first_error_) std::rethrow_exception(first_error_);
+}
+
+template <class F>
+void Engine::run_on_all(F&& function) {
+  using Function = std::remove_reference_t<F>;
+  dispatch({[](void* object, int stage) { (*static_cast<Function*>(object))(stage); }, &function});
+}
+
+void Engine::arrive_and_wait() {
+  std::unique_lock lock(mutex_);
+  const uint64_t round = barrier_round_;
+  if (++arrived_ == static_cast<int>(stages_.size())) {
+    arrived_ = 0;
+    decide();
+    ++barrier_round_;
+    barrier_.notify_all();
+    return;
+  }
+  barrier_.wait(lock, [&] { return aborted_ || barrier_round_ != round; });
+  if (barrier_round_ == round) throw Aborted{};
+}
+
+void Engine::decide() {
+  double loss = 0;
+  double hits = 0;
+  const int64_t samples = batch_->samples > 0 ? batch_->samples : plan_.micro_batches.mini_batch;
+  for (int64_t i = 0; i < samples; ++i) {
+    loss += static_cast<double>(batch_->results[2 * i]);
+    hits += static_cast<double>(batch_->results[2 * i + 1]);
+  }
+  double squares = 0;
+  for (const double sum : sums_of_squares_) squares += sum;
+  result_.loss = loss / static_cast<double>(samples);
+  result_.hits = static_cast<int64_t>(hits);
+  result_.gradient_norm = std::sqrt(squares);
+  result_.finite = std::isfinite(result_.loss) && std::isfinite(result_.gradient_norm);
+  const bool clip = clip_norm_ > 0 && result_.gradient_norm > clip_norm_;
+  gradient_scale_ = clip ? static_cast<float>(clip_norm_ / result_.gradient_norm) : 1.0F;
+}
+
+StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update> rules, double clip_norm) {
+  GP_CHECK_EQ(rules.size(), parameter_count_);
+  const auto start = std::chrono::steady_clock::now();
+  std::copy(rules.begin(), rules.end(), rules_.begin());
+  batch_ = &batch;
+  clip_norm_ = clip_norm;
+  arrived_ = 0;
+  run_on_all([this](int index) {
+    Stage& stage = *stages_[static_cast<size_t>(index)];
+    const size_t first = first_parameter_[static_cast<size_t>(index)];
+    stage.train(*batch_);
+    stage.finish_gradients(std::span(sums_of_squares_).subspan(first, stage.parameter_count()));
+    arrive_and_wait();
+    const auto mine = std::span(rules_).subspan(first, stage.parameter_count());
+    if (result_.finite) {
+      for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
+      stage.update(mine);
+    }
+    busy_seconds_[static_cast<size_t>(index)] = stage.busy_seconds();
+  });
+  result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result_;
+}
+
+void Engine::evaluate(const MiniBatch& batch) {
+  run_on_all([this, &batch](int index) {
+    Stage& stage = *stages_[static_cast<size_t>(index)];
+    stage.evaluate(batch);
+    busy_seconds_[static_cast<size_t>(index)] = stage.busy_seconds();
+  });
+}
+
+void Engine::pack() {
+  run_on_all([this](int index) { stages_[static_cast<size_t>(index)]->pack(); });
+}
+
+void Engine::set_observer(InstructionObserver* observer) {
+  for (const auto& stage : stages_) stage->set_observer(observer);
+}
+
+}  // namespace gpipe::pipeline

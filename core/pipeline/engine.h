@@ -1,0 +1,101 @@
+// Engine: the stages of a plan at work, one thread each.
+//
+// Owned by the trainer and driven by one thread (the caller's): each call wakes the stage threads, and returns when all are
+// idle again. The first failing stage aborts the edges, all others stop at their next instruction, and the call throws that
+// first error with stage, node, micro-batch and step in it; the engine is of no more use then.
+#pragma once
+
+#include "core/pipeline/edge.h"
+#include "core/pipeline/plan.h"
+#include "core/pipeline/stage.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace gpipe::pipeline {
+
+struct StepResult {
+  double loss = 0;           // mean over the samples of the mini-batch
+  int64_t hits = 0;          // samples whose largest logit is the target's
+  double gradient_norm = 0;  // global, before clipping
+  bool finite = true;        // loss and gradient norm; if not, nothing was updated
+  double seconds = 0;        // wall time of the call
+};
+
+class Engine {
+ public:
+  /// Allocates all arenas and starts the threads. The plan must outlive the engine.
+  explicit Engine(const Plan& plan);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  /// Forward, backward and update of one mini-batch. `rules`: one a parameter, in the order of tensors(), with
+  /// gradient_scale still 1; `clip_norm` 0 = no clipping. Nothing is updated when loss or gradient is not finite.
+  StepResult train(const MiniBatch& batch, std::span<const device::Update> rules, double clip_norm);
+  /// Forward only, with the running averages; results (and predictions) are written to the batch's arrays.
+  void evaluate(const MiniBatch& batch);
+  /// Must follow every write to tensors() from outside.
+  void pack();
+
+  /// Parameters in the order of the network, then the running averages likewise; the same for every partition.
+  const std::vector<StateTensor*>& tensors() const { return tensors_; }
+  size_t parameter_count() const { return parameter_count_; }
+
+  /// Of the last train() or evaluate(): seconds that each stage's thread spent in tasks.
+  std::span<const double> busy_seconds() const { return busy_seconds_; }
+  size_t arena_bytes(int stage) const { return stages_[static_cast<size_t>(stage)]->arena_bytes(); }
+  const Plan& plan() const { return plan_; }
+  void set_observer(InstructionObserver* observer);
+
+ private:
+  /// What a stage thread is asked to do; type-erased without allocation.
+  struct Job {
+    void (*call)(void* object, int stage) = nullptr;
+    void* object = nullptr;
+  };
+  template <class F>
+  void run_on_all(F&& function);
+  void dispatch(Job job);
+  void thread_main(int stage);
+  void fail(std::exception_ptr error);
+  void arrive_and_wait();  // all stages; the last one takes the decision
+  void decide();
+
+  const Plan& plan_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<Edge> edges_;
+  std::vector<std::byte*> edge_bases_;
+  std::vector<StateTensor*> tensors_;
+  size_t parameter_count_ = 0;
+  std::vector<size_t> first_parameter_;  // of each stage, in the order of tensors_
+
+  // One mini-batch: written by the stages before the barrier, read by all after it.
+  std::vector<double> sums_of_squares_;  // by parameter
+  std::vector<device::Update> rules_;
+  const MiniBatch* batch_ = nullptr;
+  double clip_norm_ = 0;
+  StepResult result_;
+  float gradient_scale_ = 1;
+  std::vector<double> busy_seconds_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_, idle_, barrier_;
+  Job job_;
+  uint64_t job_number_ = 0;
+  int running_ = 0;
+  bool quit_ = false;
+  int arrived_ = 0;
+  uint64_t barrier_round_ = 0;
+  std::atomic<bool> aborted_{false};
+  std::exception_ptr first_error_;
+  std::vector<std::thread> threads_;  // last: started when all else is there
+};
+
+}  // namespace gpipe::pipeline

@@ -1,0 +1,63 @@
+// Plan: all that is known before the first step: partition, schedule, edges, programs, memory to the byte.
+//
+// Built on the main thread, without allocating what it plans; immutable afterwards. The engine runs exactly this.
+#pragma once
+
+#include "core/device/backend.h"
+#include "core/graph/network.h"
+#include "core/pipeline/options.h"
+#include "core/pipeline/program.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpipe::pipeline {
+
+/// The samples of each micro-batch: N in M parts, the first N mod M of them one sample larger.
+struct MicroBatches {
+  MicroBatches(int64_t mini_batch, int64_t count);
+  int64_t mini_batch;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> first_sample;
+  int count() const { return static_cast<int>(sizes.size()); }
+  device::Batches distinct() const;  // largest first
+};
+
+struct StagePlan {
+  int first_node = 0, last_node = 0;  // [first, last)
+  std::unique_ptr<device::Backend> backend;
+  std::vector<std::unique_ptr<graph::Operation>> operations;
+  StageProgram program;
+  StageMemory memory;
+};
+
+struct PlanRequest {
+  const PipelineOptions& options;
+  int64_t batch_size = 1;
+  int optimizer_slots = 0;
+  std::vector<double> costs;  // of each node, for `balance: auto`; empty: estimated
+};
+
+struct Plan {
+  const graph::Network& network;
+  PipelineOptions options;
+  MicroBatches micro_batches;
+  Boundaries boundaries;
+  Schedule schedule;
+  std::vector<EdgePlan> edges;
+  std::vector<StagePlan> stages;
+  int optimizer_slots = 0;
+
+  size_t arena_bytes() const;
+  /// Bytes that cross from stage to stage in one mini-batch.
+  size_t bytes_sent(const EdgePlan& edge) const;
+};
+
+/// Faults of the configuration (balance, partitions, schedule) are a ConfigError. `network` must outlive the plan.
+std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest& request);
+
+/// Which cores stage `stage` of `stages` binds to, `threads` each; empty when there are not enough for all stages.
+std::vector<int> cores_of_stage(int stage, int stages, int threads);
+
+}  // namespace gpipe::pipeline

@@ -1,0 +1,245 @@
+#include "core/pipeline/stage.h"
+
+#include "core/base/error.h"
+
+#include <algorithm>
+
+namespace gpipe::pipeline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+const char* words(Work work) {
+  switch (work) {
+    case Work::forward: return "forward";
+    case Work::recompute: return "recompute";
+    case Work::backward: return "backward";
+  }
+  return "task";
+}
+
+}  // namespace
+
+Stage::Stage(const Plan& plan, int index) : plan_(plan), stage_plan_(plan.stages[static_cast<size_t>(index)]), index_(index) {
+  try {
+    memory_ = stage_plan_.backend->allocate(stage_plan_.memory.total());
+  } catch (base::Error& error) {
+    error.add_context(fmt::format("stage {}", index));
+    throw;
+  }
+  lay_out_fixed_memory();
+  size_t widest = 1;
+  for (const auto* list : {&stage_plan_.program.forward, &stage_plan_.program.evaluate, &stage_plan_.program.recompute,
+                           &stage_plan_.program.backward})
+    for (const Instruction& instruction : *list) widest = std::max({widest, instruction.inputs.size(), instruction.dx.size()});
+  inputs_.reserve(widest);
+  dx_.reserve(widest);
+}
+
+void Stage::lay_out_fixed_memory() {
+  std::byte* next = memory_->data();
+  const auto take = [&](const Shape& shape) {
+    TensorView view{next, shape, tensor::DType::f32};
+    next += align_up(view.bytes());
+    return view;
+  };
+  const auto take_bytes = [&](size_t bytes) {
+    std::byte* at = bytes > 0 ? next : nullptr;
+    next += align_up(bytes);
+    return at;
+  };
+  nodes_.resize(static_cast<size_t>(stage_plan_.last_node - stage_plan_.first_node));
+  std::vector<StateTensor> averages;
+  for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index) {
+    const graph::Node& node = plan_.network.nodes[static_cast<size_t>(index)];
+    NodeMemory& memory = nodes_[static_cast<size_t>(index - stage_plan_.first_node)];
+    for (const graph::ParameterSpec& spec : node.parameters) {
+      StateTensor tensor{node.name + "." + spec.name, take(spec.shape), take(spec.shape), {}, &spec, index};
+      for (int slot = 0; slot < plan_.optimizer_slots; ++slot) tensor.slots.push_back(take(spec.shape));
+      memory.parameters.push_back(tensor.value);
+      memory.gradients.push_back(tensor.gradient);
+      tensors_.push_back(std::move(tensor));
+    }
+    for (const graph::BufferSpec& spec : node.buffers) {
+      memory.buffers.push_back(take(spec.shape));
+      averages.push_back({node.name + "." + spec.name, memory.buffers.back(), {}, {}, nullptr, index});
+      stage_plan_.backend->fill(memory.buffers.back(), spec.initial);
+    }
+    const graph::Operation& op = operation(index);
+    memory.state = {memory.parameters,
+                    memory.gradients,
+                    memory.buffers,
+                    take_bytes(op.packed_weight_bytes()),
+                    take_bytes(op.packed_gradient_bytes()),
+                    take_bytes(op.batch_state_bytes())};
+  }
+  parameter_count_ = tensors_.size();
+  tensors_.insert(tensors_.end(), std::make_move_iterator(averages.begin()), std::make_move_iterator(averages.end()));
+  tasks_base_ = next + stage_plan_.memory.edges;
+  GP_CHECK_EQ(static_cast<size_t>(tasks_base_ - memory_->data()) + stage_plan_.memory.activations + stage_plan_.memory.working,
+              memory_->bytes());
+}
+
+std::byte* Stage::address(const Place& place, const graph::Pass& pass, const MiniBatch& batch, size_t sample_bytes) const {
+  const auto rows = static_cast<size_t>(pass.first_sample) * sample_bytes;
+  switch (place.kind) {
+    case Place::Kind::none: return nullptr;
+    case Place::Kind::arena: return tasks_base_ + place.offset + static_cast<size_t>(pass.micro % place.slots) * place.stride;
+    case Place::Kind::edge: {
+      const EdgePlan& edge = plan_.edges[static_cast<size_t>(place.index)];
+      return edge_bases_[static_cast<size_t>(place.index)] + static_cast<size_t>(pass.micro % edge.slots) * edge.slot_bytes;
+    }
+    case Place::Kind::input: return batch.input + rows;
+    case Place::Kind::target: return batch.target + rows;
+    case Place::Kind::result: return reinterpret_cast<std::byte*>(batch.results) + rows;
+    case Place::Kind::prediction:
+      return batch.predictions == nullptr ? nullptr : reinterpret_cast<std::byte*>(batch.predictions) + rows;
+  }
+  return nullptr;
+}
+
+TensorView Stage::view(const Operand& operand, const graph::Pass& pass, const MiniBatch& batch) const {
+  if (!operand.place) return {};
+  const graph::Value& value = plan_.network.values[static_cast<size_t>(operand.value)];
+  const size_t sample_bytes = static_cast<size_t>(value.shape.elements()) * tensor::size_of(value.dtype);
+  return {address(operand.place, pass, batch, sample_bytes), value.shape.with_batch(pass.samples), value.dtype};
+}
+
+void Stage::execute(const Instruction& instruction, const graph::Pass& pass, const MiniBatch& batch, const Task& task) {
+  inputs_.clear();
+  dx_.clear();
+  for (const Operand& operand : instruction.inputs) inputs_.push_back(view(operand, pass, batch));
+  for (const Operand& operand : instruction.dx) dx_.push_back(view(operand, pass, batch));
+  const TensorView output = view(instruction.output, pass, batch);
+  const graph::NodeState& state = nodes_[static_cast<size_t>(instruction.node - stage_plan_.first_node)].state;
+  std::byte* saved = address(instruction.saved, pass, batch, 0);
+  std::byte* workspace = address(instruction.workspace, pass, batch, 0);
+  const auto start = observer_ != nullptr ? Clock::now() : Clock::time_point{};
+  switch (instruction.kind) {
+    case Instruction::Kind::forward: operation(instruction.node).forward({pass, inputs_, output, saved, workspace}, state); break;
+    case Instruction::Kind::backward_input:
+    case Instruction::Kind::backward_weight: {
+      const graph::BackwardCall call{pass, inputs_, output, saved, view(instruction.dy, pass, batch), dx_, workspace};
+      if (instruction.kind == Instruction::Kind::backward_weight) {
+        operation(instruction.node).backward_weight(call, state);
+        break;
+      }
+      operation(instruction.node).backward_input(call, state);
+      if (instruction.node == plan_.network.loss_node()) clear_padding(pass, dx_.front());
+      break;
+    }
+    case Instruction::Kind::add: stage_plan_.backend->add(inputs_[0], inputs_[1], output); break;
+    case Instruction::Kind::copy:
+      if (output) stage_plan_.backend->copy(inputs_[0], output);
+      break;
+  }
+  if (observer_ == nullptr) return;
+  const double seconds = seconds_since(start);
+  const bool writes_dx = instruction.kind == Instruction::Kind::backward_input;
+  observer_->instruction(index_, task, instruction, writes_dx ? std::span<const TensorView>(dx_) : std::span(&output, 1),
+                         seconds);
+}
+
+void Stage::clear_padding(const graph::Pass& pass, const TensorView& dx) const {
+  const int64_t valid = std::clamp<int64_t>(pass.mini_batch_samples - pass.first_sample, 0, pass.samples);
+  if (valid == pass.samples) return;
+  const Shape sample = dx.shape.sample();
+  const size_t row = static_cast<size_t>(sample.elements()) * tensor::size_of(dx.dtype);
+  stage_plan_.backend->fill({dx.data + static_cast<size_t>(valid) * row, sample.with_batch(pass.samples - valid), dx.dtype},
+                            0.0F);
+}
+
+void Stage::run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
+  const auto start = Clock::now();
+  const auto micro = static_cast<size_t>(task.micro);
+  graph::Pass pass;
+  pass.training = training;
+  pass.recompute = task.work == Work::recompute;
+  pass.seed = batch.seed;
+  pass.step = batch.step;
+  pass.micro = task.micro;
+  pass.first_sample = plan_.micro_batches.first_sample[micro];
+  pass.samples = plan_.micro_batches.sizes[micro];
+  pass.mini_batch_samples = batch.samples > 0 ? batch.samples : plan_.micro_batches.mini_batch;
+  for (const Instruction& instruction : list) {
+    if (aborted_->load(std::memory_order_relaxed)) throw Aborted{};
+    pass.node = instruction.node;
+    try {
+      execute(instruction, pass, batch, task);
+    } catch (base::Error& error) {
+      error.add_context(fmt::format("step {}, stage {}, node {}, micro-batch {}, {}", batch.step, index_,
+                                    plan_.network.nodes[static_cast<size_t>(instruction.node)].name, task.micro,
+                                    words(task.work)));
+      throw;
+    } catch (const std::exception& error) {
+      throw base::BugError("step {}, stage {}, node {}, micro-batch {}, {}: {}", batch.step, index_,
+                           plan_.network.nodes[static_cast<size_t>(instruction.node)].name, task.micro, words(task.work),
+                           error.what());
+    }
+  }
+  busy_seconds_ += seconds_since(start);
+}
+
+void Stage::forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
+  const StageProgram& program = stage_plan_.program;
+  const auto edge = [&](int index) -> Edge& { return (*edges_)[static_cast<size_t>(index)]; };
+  for (const int index : program.activations_in) edge(index).wait_readable(micro);
+  for (const int index : program.activations_out) edge(index).wait_writable(micro);
+  run_task({Work::forward, micro}, list, batch, training);
+  for (const int index : program.activations_out) edge(index).publish(micro);
+  if (!training)
+    for (const int index : program.activations_in) edge(index).release(micro);
+}
+
+void Stage::backward_task(int micro, const MiniBatch& batch) {
+  const StageProgram& program = stage_plan_.program;
+  const auto edge = [&](int index) -> Edge& { return (*edges_)[static_cast<size_t>(index)]; };
+  for (const int index : program.gradients_in) edge(index).wait_readable(micro);
+  for (const int index : program.gradients_out) edge(index).wait_writable(micro);
+  run_task({Work::backward, micro}, program.backward, batch, true);
+  for (const int index : program.gradients_out) edge(index).publish(micro);
+  for (const int index : program.gradients_in) edge(index).release(micro);
+  for (const int index : program.activations_in) edge(index).release(micro);
+}
+
+void Stage::train(const MiniBatch& batch) {
+  busy_seconds_ = 0;
+  for (const Task& task : plan_.schedule.rows[static_cast<size_t>(index_)]) {
+    switch (task.work) {
+      case Work::forward: forward_task(task.micro, stage_plan_.program.forward, batch, true); break;
+      case Work::recompute: run_task(task, stage_plan_.program.recompute, batch, true); break;
+      case Work::backward: backward_task(task.micro, batch); break;
+    }
+  }
+}
+
+void Stage::evaluate(const MiniBatch& batch) {
+  busy_seconds_ = 0;
+  for (int micro = 0; micro < plan_.micro_batches.count(); ++micro)
+    forward_task(micro, stage_plan_.program.evaluate, batch, false);
+}
+
+void Stage::finish_gradients(std::span<double> sums_of_squares) {
+  for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
+    operation(index).finish_gradients(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, tasks_base_);
+  for (size_t i = 0; i < parameter_count_; ++i) sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensors_[i].gradient);
+}
+
+void Stage::update(std::span<const device::Update> rules) {
+  for (size_t i = 0; i < parameter_count_; ++i) {
+    StateTensor& tensor = tensors_[i];
+    stage_plan_.backend->update(rules[i], tensor.value, tensor.gradient, tensor.slots);
+  }
+  for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
+    operation(index).finish_mini_batch(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state);
+  pack();
+}
+
+void Stage::pack() {
+  for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
+    operation(index).pack(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, tasks_base_);
+}
+
+}  // namespace gpipe::pipeline

@@ -1,0 +1,116 @@
+// Stage: one partition at work: its arena, its parameters, and the instructions of its tasks.
+//
+// Owned by the engine. Everything but the constructor and parameters() runs on the stage's own thread; parameters() may be
+// read and written by others while the engine is idle.
+#pragma once
+
+#include "core/pipeline/plan.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpipe::pipeline {
+
+/// One mini-batch as all stages see it. The arrays are the caller's and hold N samples.
+struct MiniBatch {
+  std::byte* input = nullptr;    // [N, sample shape]
+  std::byte* target = nullptr;   // [N, target shape]
+  float* results = nullptr;      // [N, 2]: loss and hit of each sample, written by the last stage
+  float* predictions = nullptr;  // [N, prediction shape] or null
+  int64_t samples = 0;           // valid rows; 0 means N. The rest counts for nothing, but batch norm sees it
+  int64_t step = 0;
+  uint64_t seed = 0;
+};
+
+/// A trained tensor, or a running average (then gradient and slots are empty), as a stage holds it.
+struct StateTensor {
+  std::string name;  // whole-model name: "block1.conv2d_1.weight"
+  TensorView value;
+  TensorView gradient;
+  std::vector<TensorView> slots;
+  const graph::ParameterSpec* spec = nullptr;  // null for running averages
+  int node = -1;
+};
+
+/// Told after every instruction when there is one (verify, profile); null in a plain run.
+class InstructionObserver {
+ public:
+  InstructionObserver() = default;
+  InstructionObserver(const InstructionObserver&) = delete;
+  InstructionObserver& operator=(const InstructionObserver&) = delete;
+  virtual ~InstructionObserver() = default;
+  /// On the stage's thread. `output`: what was written (y, or each dx in turn); null views are left out.
+  virtual void instruction(int stage, const Task& task, const Instruction& what, std::span<const TensorView> outputs,
+                           double seconds) = 0;
+};
+
+class Stage {
+ public:
+  /// Allocates the arena. Throws MemoryError naming the stage and its table.
+  Stage(const Plan& plan, int index);
+
+  /// Before the first task: the plan's edges, where their slots lie, and the flag that says another stage has failed.
+  void bind(std::vector<Edge>* edges, std::span<std::byte* const> edge_bases, const std::atomic<bool>* aborted) {
+    edges_ = edges;
+    edge_bases_ = edge_bases;
+    aborted_ = aborted;
+  }
+  std::byte* edge_base(const EdgePlan& edge) const { return memory_->data() + edge.offset; }
+
+  void attach_thread() { stage_plan_.backend->attach_thread(); }
+  /// Runs the stage's row of tasks. Waits for and hands on what crosses the cuts.
+  void train(const MiniBatch& batch);
+  void evaluate(const MiniBatch& batch);
+  /// After train: gradients in PyTorch's layout; the sum of squares of each parameter's, in the order of parameters().
+  void finish_gradients(std::span<double> sums_of_squares);
+  /// One rule a parameter (weight decay differs), then running averages and packed copies.
+  void update(std::span<const device::Update> rules);
+  /// After parameters were written from outside.
+  void pack();
+
+  std::vector<StateTensor>& tensors() { return tensors_; }  // parameters first, then running averages
+  size_t parameter_count() const { return parameter_count_; }
+  double busy_seconds() const { return busy_seconds_; }  // of the last train() or evaluate()
+  void set_observer(InstructionObserver* observer) { observer_ = observer; }
+  size_t arena_bytes() const { return memory_->bytes(); }
+
+ private:
+  struct NodeMemory {
+    std::vector<TensorView> parameters, gradients, buffers;
+    graph::NodeState state;
+  };
+
+  void lay_out_fixed_memory();
+  void run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
+  void execute(const Instruction& instruction, const graph::Pass& pass, const MiniBatch& batch, const Task& task);
+  /// Rows that only fill up a mini-batch send no gradient.
+  void clear_padding(const graph::Pass& pass, const TensorView& dx) const;
+  std::byte* address(const Place& place, const graph::Pass& pass, const MiniBatch& batch, size_t sample_bytes) const;
+  TensorView view(const Operand& operand, const graph::Pass& pass, const MiniBatch& batch) const;
+  void forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
+  void backward_task(int micro, const MiniBatch& batch);
+  graph::Operation& operation(int node) const {
+    return *stage_plan_.operations[static_cast<size_t>(node - stage_plan_.first_node)];
+  }
+
+  const Plan& plan_;
+  const StagePlan& stage_plan_;
+  const int index_;
+  std::unique_ptr<device::Memory> memory_;
+  std::byte* tasks_base_ = nullptr;  // where kept slots and working memory start
+  std::vector<NodeMemory> nodes_;
+  std::vector<StateTensor> tensors_;
+  size_t parameter_count_ = 0;
+  std::vector<Edge>* edges_ = nullptr;
+  std::span<std::byte* const> edge_bases_;
+  const std::atomic<bool>* aborted_ = nullptr;
+  std::vector<TensorView> inputs_, dx_;  // reused by every call
+  double busy_seconds_ = 0;
+  InstructionObserver* observer_ = nullptr;
+};
+
+}  // namespace gpipe::pipeline

@@ -1,0 +1,133 @@
+// Trainer: the loop over mini-batches, from a state to the end of the run.
+//
+// It owns nothing big: engine, loaders and rules are the caller's. All decisions (validate, save, stop) fall at a mini-batch
+// boundary. Observers are told in the order they were added, on the caller's thread. A TrainState and the tensors of the
+// engine are all that a run is: whoever restores both goes on bit for bit.
+#pragma once
+
+#include "core/pipeline/engine.h"
+#include "core/train/loader.h"
+#include "core/train/optimizer.h"
+#include "core/train/options.h"
+#include "core/train/rate.h"
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpipe::train {
+
+struct Evaluation {
+  double loss = 0;      // mean over the samples
+  double accuracy = 0;  // share of hits; 0 where there are no classes
+  int64_t samples = 0;
+  double seconds = 0;
+};
+
+/// Where a run stands, at a mini-batch boundary.
+struct TrainState {
+  int64_t step = 0;            // mini-batches done
+  int64_t updates = 0;         // of these, updates made (a skipped one is not)
+  int64_t epoch = 0;           // of the next mini-batch
+  int64_t batch = 0;           // index in that epoch of the next mini-batch
+  std::optional<double> best;  // of the metric that checkpoint.best names
+  int64_t best_step = 0;
+};
+
+struct StepReport {
+  int64_t step = 0;   // counts from 1
+  int64_t epoch = 0;  // counts from 1
+  int64_t total_steps = 0;
+  double loss = 0, accuracy = 0, learning_rate = 0, gradient_norm = 0;
+  bool updated = true;
+  double samples_per_second = 0, seconds = 0, seconds_waiting = 0;  // of this step; waiting for data
+  std::span<const double> busy_seconds;                             // by stage
+  double bubble = 0;                                                // share of the stages' time in which they had no task
+  bool last_of_epoch = false;
+  std::optional<Evaluation> validation;
+};
+
+class TrainObserver {
+ public:
+  TrainObserver() = default;
+  TrainObserver(const TrainObserver&) = delete;
+  TrainObserver& operator=(const TrainObserver&) = delete;
+  virtual ~TrainObserver() = default;
+  virtual void step_done(const StepReport& report) = 0;
+  virtual void checkpoint_saved(const std::string& /*folder*/, int64_t /*step*/) {}
+};
+
+/// Saves a state; core/train/checkpoint.h knows how. `is_best`: by the metric that the options name.
+class CheckpointSaver {
+ public:
+  CheckpointSaver() = default;
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+  virtual ~CheckpointSaver() = default;
+  /// Returns the folder. Throws FileError; the run ends then, older checkpoints stay.
+  virtual std::string save(const TrainState& state) = 0;
+};
+
+struct TrainerParts {
+  pipeline::Engine& engine;
+  Loader& data;
+  Loader* validation = nullptr;
+  const Optimizer& optimizer;
+  const Rate& rate;
+  const TrainOptions& options;
+  const CheckpointOptions& checkpoint;
+  CheckpointSaver* saver = nullptr;
+  bool has_classes = true;
+};
+
+enum class Ending { finished, stopped };
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainerParts& parts);
+
+  void add_observer(TrainObserver& observer) { observers_.push_back(&observer); }
+  /// Fresh parameters and slots from the seed.
+  void initialise();
+  /// Goes on from `state`; the caller has restored the engine's tensors.
+  void restore(const TrainState& state) { state_ = state; }
+  /// To the end, or until `stop` is set: then the state is saved first. Throws DivergedError by the options' policy.
+  Ending run(const std::atomic<int>& stop);
+
+  const TrainState& state() const { return state_; }
+  const std::optional<StepReport>& last_report() const { return last_; }
+  const std::optional<Evaluation>& best_validation() const { return best_validation_; }
+  int64_t total_steps() const;
+  int64_t skipped_updates() const { return skipped_; }
+
+ private:
+  void one_step();
+  bool validation_is_due(const StepReport& report) const;
+  bool checkpoint_is_due(const StepReport& report) const;
+  bool note_best(const StepReport& report);  // true when this is the best so far
+  void save();
+  StepReport report_of(const pipeline::StepResult& result, const Batch& batch, double learning_rate) const;
+
+  TrainerParts parts_;
+  TrainState state_;
+  std::vector<TrainObserver*> observers_;
+  std::vector<device::Update> rules_;
+  std::vector<bool> decays_;
+  std::vector<float> results_;  // [N, 2]
+  std::optional<StepReport> last_;
+  std::optional<Evaluation> best_validation_;
+  int64_t skipped_ = 0;
+  int64_t saved_step_ = -1;
+};
+
+/// One pass over `data` with the running averages. `predictions`: told each mini-batch's [rows, ...] when not null.
+struct PredictionSink {
+  virtual ~PredictionSink() = default;
+  virtual void predictions(const float* values, int64_t rows, int64_t width, const float* results) = 0;
+};
+Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink = nullptr);
+
+}  // namespace gpipe::train

@@ -1,0 +1,73 @@
+// cross_entropy: torch.nn.functional.cross_entropy of logits [classes] and one class a sample, averaged over the samples
+// of the whole mini-batch. The output of a sample is [its loss, 1 if the largest logit is the target's].
+#include "layers/support.h"
+
+namespace gpipe::layers {
+namespace {
+
+struct CrossEntropyConfig {
+  double label_smoothing = 0;
+};
+
+const base::FieldSet<CrossEntropyConfig>& cross_entropy_fields() {
+  static const auto fields = [] {
+    base::FieldSet<CrossEntropyConfig> f{"cross_entropy"};
+    f.add("label_smoothing", &CrossEntropyConfig::label_smoothing)
+        .range(0, 1)
+        .help("share of the probability that all classes get alike");
+    return f;
+  }();
+  return fields;
+}
+
+class CrossEntropyOperation final : public Operation {
+ public:
+  explicit CrossEntropyOperation(std::unique_ptr<device::CrossEntropyOp> op) : op_(std::move(op)) {}
+
+  Needs needs() const override { return {.inputs = true}; }
+  void forward(const ForwardCall& call, const NodeState&) override { op_->forward(call.inputs[0], call.inputs[1], call.output); }
+  void backward_input(const BackwardCall& call, const NodeState&) override {
+    const float scale = static_cast<float>(1.0 / static_cast<double>(call.pass.mini_batch_samples));
+    if (call.dx[0]) op_->backward(call.inputs[0], call.inputs[1], scale, call.dx[0]);
+  }
+
+ private:
+  std::unique_ptr<device::CrossEntropyOp> op_;
+};
+
+class CrossEntropy final : public Layer {
+ public:
+  explicit CrossEntropy(const CrossEntropyConfig& config) : config_(config) {}
+
+  Shape output_shape(std::span<const Shape> inputs) const override {
+    const Shape &logits = inputs[0], &target = inputs[1];
+    if (logits.rank() != 1 || target.elements() != 1)
+      throw base::ConfigError("cross_entropy needs logits [classes] and one class a sample, found {} and {}", logits, target);
+    return {2};
+  }
+  Cost cost(std::span<const Shape> inputs, const Shape&) const override {
+    return {12 * inputs[0].elements(), 14 * inputs[0].elements(), 0};
+  }
+  std::unique_ptr<Operation> plan(const PlanContext& context) const override {
+    return std::make_unique<CrossEntropyOperation>(
+        context.backend.cross_entropy({context.inputs[0].back(), config_.label_smoothing}));
+  }
+
+ private:
+  CrossEntropyConfig config_;
+};
+
+}  // namespace
+
+const LayerType& cross_entropy_layer() {
+  static const LayerType type{"cross_entropy",
+                              "loss: softmax cross-entropy of logits and a class",
+                              2,
+                              2,
+                              true,
+                              make_layer<CrossEntropy, CrossEntropyConfig, cross_entropy_fields>,
+                              table_of<CrossEntropyConfig, cross_entropy_fields>};
+  return type;
+}
+
+}  // namespace gpipe::layers
