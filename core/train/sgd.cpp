@@ -32,9 +32,12 @@ class Sgd final : public Optimizer {
     return config_.momentum > 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
   }
   device::Update rule(int64_t updates, double learning_rate, bool decays) const override {
-    device::SgdUpdate update;
-    update.common.learning_rate = static_cast<float>(learning_rate);
-    update.common.l2 = decays ? static_cast<float>(config_.weight_decay) : 0.0F;
+    device::UpdateCommon common;
+    common.learning_rate = static_cast<float>(learning_rate);
+    common.l2 = decays ? static_cast<float>(config_.weight_decay) : 0.0F;
+    if (config_.momentum <= 0) return device::SgdUpdate{common};
+    device::MomentumUpdate update;
+    update.common = common;
     update.momentum = static_cast<float>(config_.momentum);
     update.dampening = static_cast<float>(config_.dampening);
     update.nesterov = config_.nesterov;

@@ -7,34 +7,20 @@
 namespace gpipe::device::cpu {
 namespace {
 
-// One update of a whole parameter. A rule with one slot gets a scratch variable for the other.
+// One update of a whole parameter; a scratch variable stands in for each slot that the rule does not have.
 template <class Rule>
 void update_all(int threads, int64_t count, const Rule& rule, float* weight, const float* gradient,
                 std::span<const TensorView> slots) {
   GP_CHECK_EQ(slots.size(), static_cast<size_t>(Rule::slots));
-  float* first = slots[0].f32();
+  float* first = Rule::slots > 0 ? slots[0].f32() : nullptr;
   float* second = Rule::slots > 1 ? slots[1].f32() : nullptr;
-  each_part(threads, count, count, [=](int64_t begin, int64_t end) {
-    if constexpr (Rule::slots > 1) {
-#pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) rule(weight[i], gradient[i], first[i], second[i]);
-    } else {
-#pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) {
-        float unused = 0;
-        rule(weight[i], gradient[i], first[i], unused);
-      }
-    }
-  });
-}
-
-// Plain SGD keeps no buffer: callers may pass no slot then.
-void update_plain_sgd(int threads, int64_t count, const SgdUpdate& rule, float* weight, const float* gradient) {
   each_part(threads, count, count, [=](int64_t begin, int64_t end) {
 #pragma GCC ivdep
     for (int64_t i = begin; i < end; ++i) {
       float unused = 0, unused_too = 0;
-      rule(weight[i], gradient[i], unused, unused_too);
+      if constexpr (Rule::slots == 0) rule(weight[i], gradient[i], unused, unused_too);
+      if constexpr (Rule::slots == 1) rule(weight[i], gradient[i], first[i], unused);
+      if constexpr (Rule::slots == 2) rule(weight[i], gradient[i], first[i], second[i]);
     }
   });
 }
@@ -105,10 +91,6 @@ double sum_of_squares(const Team& team, const TensorView& x) {
 void update(const Team& team, const Update& rule, const TensorView& weight, const TensorView& gradient,
             std::span<const TensorView> slots) {
   const int64_t count = weight.elements();
-  if (const auto* sgd = std::get_if<SgdUpdate>(&rule); sgd != nullptr && sgd->momentum == 0) {
-    update_plain_sgd(team.threads, count, *sgd, weight.f32(), gradient.f32());
-    return;
-  }
   std::visit([&](const auto& one) { update_all(team.threads, count, one, weight.f32(), gradient.f32(), slots); }, rule);
 }
 

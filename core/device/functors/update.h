@@ -32,7 +32,17 @@ struct UpdateCommon {
 };
 
 struct SgdUpdate {
-  static constexpr int slots = 1;  // momentum buffer; unused when momentum is 0
+  static constexpr int slots = 0;
+  UpdateCommon common;
+
+  GPIPE_BOTH void operator()(float& weight, float gradient, float&, float&) const {
+    const float g = common.prepare(weight, gradient);
+    weight -= common.learning_rate * g;
+  }
+};
+
+struct MomentumUpdate {
+  static constexpr int slots = 1;  // momentum buffer
   UpdateCommon common;
   float momentum = 0;
   float dampening = 0;
@@ -40,12 +50,9 @@ struct SgdUpdate {
   bool first_step = false;  // PyTorch: the buffer starts as the gradient itself
 
   GPIPE_BOTH void operator()(float& weight, float gradient, float& buffer, float&) const {
-    float g = common.prepare(weight, gradient);
-    if (momentum != 0) {
-      buffer = first_step ? g : momentum * buffer + (1 - dampening) * g;
-      g = nesterov ? g + momentum * buffer : buffer;
-    }
-    weight -= common.learning_rate * g;
+    const float g = common.prepare(weight, gradient);
+    buffer = first_step ? g : momentum * buffer + (1 - dampening) * g;
+    weight -= common.learning_rate * (nesterov ? g + momentum * buffer : buffer);
   }
 };
 
@@ -78,6 +85,6 @@ struct RmspropUpdate {
 };
 
 /// The list of update rules; a backend visits it.
-using Update = std::variant<SgdUpdate, AdamUpdate, RmspropUpdate>;
+using Update = std::variant<SgdUpdate, MomentumUpdate, AdamUpdate, RmspropUpdate>;
 
 }  // namespace gpipe::device

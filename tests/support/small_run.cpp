@@ -1,0 +1,110 @@
+#include "tests/support/small_run.h"
+
+#include "app/yaml_tree.h"
+#include "core/base/rng.h"
+#include "core/graph/builder.h"
+#include "core/graph/init.h"
+#include "layers/composite_types.h"
+#include "layers/layer_types.h"
+
+#include <algorithm>
+
+namespace gpipe::test {
+
+const char* const k_residual_network = R"(
+- conv2d: {out_channels: 6, kernel_size: 3, padding: same, bias: false}
+- batch_norm
+- relu
+- residual:
+    body:
+    - conv2d: {out_channels: 6, kernel_size: 3, padding: same}
+    - batch_norm
+    - dropout: {p: 0.3}
+  name: block
+- relu: {}
+  name: wide
+- concat:
+    branches:
+    - []
+    - - conv2d: {out_channels: 5, kernel_size: 1}
+      - silu
+- max_pool2d: {kernel_size: 2}
+- flatten
+- linear: {out_features: 4}
+)";
+
+graph::Network network_of(const std::string& yaml, const tensor::Shape& input, int64_t classes) {
+  base::Problems problems;
+  const base::Tree list = app::parse_yaml(yaml, "network");
+  auto network = graph::build_network(list, "network", {}, {input, {}, tensor::DType::i32, classes}, layers::layer_types(),
+                                      layers::composite_types(), problems);
+  problems.throw_if_any();
+  return network;
+}
+
+MadeBatch::MadeBatch(const SmallRun& run, int64_t at) : step(at) {
+  const base::Philox random(run.seed, base::Purpose::test, static_cast<uint64_t>(at));
+  const auto samples = static_cast<size_t>(run.batch_size);
+  const auto width = static_cast<size_t>(run.input.elements());
+  input.resize(samples * width);
+  for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(random.normal(i));
+  target.resize(samples);
+  for (size_t i = 0; i < samples; ++i)
+    target[i] = static_cast<int32_t>(random.below(1000000 + i, static_cast<uint32_t>(run.classes)));
+  results.resize(2 * samples);
+}
+
+pipeline::MiniBatch MadeBatch::view(uint64_t seed) {
+  pipeline::MiniBatch batch;
+  batch.input = reinterpret_cast<std::byte*>(input.data());
+  batch.target = reinterpret_cast<std::byte*>(target.data());
+  batch.results = results.data();
+  batch.step = step;
+  batch.seed = seed;
+  return batch;
+}
+
+void initialise(pipeline::Engine& engine, const train::Optimizer& optimizer, uint64_t seed) {
+  for (pipeline::StateTensor* tensor : engine.tensors()) {
+    if (tensor->spec == nullptr) continue;
+    graph::initialise(*tensor->spec, tensor->name, seed,
+                      std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
+    for (size_t slot = 0; slot < tensor->slots.size(); ++slot)
+      std::fill_n(tensor->slots[slot].f32(), tensor->slots[slot].elements(), optimizer.initial(slot));
+  }
+  engine.pack();
+}
+
+RunBits run_steps(const SmallRun& run, const pipeline::PipelineOptions& options, int steps) {
+  const graph::Network network = network_of(run.network, run.input, run.classes);
+  base::Problems problems;
+  const auto optimizer = train::make_optimizer(app::parse_yaml(run.optimizer, "optimizer"), "optimizer", problems);
+  problems.throw_if_any();
+  const auto plan = pipeline::make_plan(network, {options, run.batch_size, static_cast<int>(optimizer->slots().size()), {}});
+  pipeline::Engine engine(*plan);
+  initialise(engine, *optimizer, run.seed);
+  RunBits bits;
+  for (int step = 0; step < steps; ++step) {
+    MadeBatch made(run, step);
+    std::vector<device::Update> rules;
+    for (size_t i = 0; i < engine.parameter_count(); ++i)
+      rules.push_back(optimizer->rule(step, run.learning_rate, engine.tensors()[i]->spec->decays));
+    const pipeline::StepResult result = engine.train(made.view(run.seed), rules, run.clip_norm);
+    bits.losses.push_back(result.loss);
+    bits.norms.push_back(result.gradient_norm);
+  }
+  MadeBatch made(run, steps);
+  engine.evaluate(made.view(run.seed));
+  bits.evaluation = made.results;
+  for (const pipeline::StateTensor* tensor : engine.tensors()) {
+    bits.names.push_back(tensor->name);
+    const auto take = [&](const tensor::TensorView& view) {
+      bits.tensors.emplace_back(view.f32(), view.f32() + view.elements());
+    };
+    take(tensor->value);
+    for (const tensor::TensorView& slot : tensor->slots) take(slot);
+  }
+  return bits;
+}
+
+}  // namespace gpipe::test
