@@ -52,10 +52,10 @@ json choice_schema(const std::vector<CatalogEntry>& entries, const json& beside,
 
 json layer_schema(const Catalog& catalog) {
   const json text = {{"type", "string"}};
-  const json beside = {
-      {"name", {{"type", "string"}, {"description", "name of the entry, unique in its list"}}},
-      {"inputs",
-       {{"anyOf", {text, {{"type", "array"}, {"items", text}}}}, {"description", "names of earlier entries; `input` is the list's own"}}}};
+  const json beside = {{"name", {{"type", "string"}, {"description", "name of the entry, unique in its list"}}},
+                       {"inputs",
+                        {{"anyOf", {text, {{"type", "array"}, {"items", text}}}},
+                         {"description", "names of earlier entries; `input` is the list's own"}}}};
   json schema = choice_schema(catalog.layers, beside, false);
   const json composites = choice_schema(catalog.composites, beside, true);
   for (const json& form : composites["oneOf"]) schema["oneOf"].push_back(form);
@@ -66,8 +66,7 @@ json network_schema() {
   const json file = {{"type", "object"},
                      {"properties", {{"file", {{"type", "string"}, {"description", "path from the configuration's folder"}}}}},
                      {"required", {"file"}}};
-  return {{"description", "layers in order, or a file that has them, with its parameters"},
-          {"anyOf", {layers_reference, file}}};
+  return {{"description", "layers in order, or a file that has them, with its parameters"}, {"anyOf", {layers_reference, file}}};
 }
 
 /// Puts the schema of a choice in the place of a raw field, and keeps what the field says of itself.

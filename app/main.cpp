@@ -1,1 +1,78 @@
-int main() { return 0; }
+// The door: arguments in, one command run, errors told once, an exit code out.
+#include "app/catalog.h"
+#include "app/cli.h"
+#include "app/commands.h"
+#include "core/base/error.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <new>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace gpipe;
+
+using Run = int (*)(const app::Command&, const app::Catalog&);
+
+constexpr std::pair<const char*, Run> commands[] = {
+    {"train", app::run_train},     {"eval", app::run_eval},     {"predict", app::run_predict}, {"plan", app::run_plan},
+    {"verify", app::run_verify},   {"check", app::run_check},   {"config", app::run_config},   {"devices", app::run_devices},
+    {"version", app::run_version}, {"schema", app::run_schema}, {"help", app::run_help},
+};
+
+/// A program started without standard streams would give their numbers to the first files that it opens, and then print
+/// into a checkpoint.
+void reopen_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    if (open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd) std::_Exit(static_cast<int>(base::ExitCode::file_system));
+  }
+}
+
+void tell(const std::string& message) {
+  size_t start = 0;
+  while (start <= message.size()) {
+    const size_t end = std::min(message.find('\n', start), message.size());
+    fmt::print(stderr, "error: {}\n", message.substr(start, end - start));
+    start = end + 1;
+  }
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const app::Catalog catalog = app::make_catalog();
+  const app::Command command = app::parse_command_line(arguments, catalog);
+  for (const auto& [verb, function] : commands) {
+    if (command.verb == verb) return function(command, catalog);
+  }
+  throw base::BugError("no function runs the command {}", command.verb);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  reopen_closed_streams();
+  try {
+    const int code = run({argv + 1, argv + argc});
+    if (std::fflush(stdout) != 0) throw base::FileError("standard output cannot be written");
+    return code;
+  } catch (const base::Error& error) {
+    tell(error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::bad_alloc&) {
+    tell("out of memory on the host: try smaller micro-batches, or more partitions");
+    return static_cast<int>(base::ExitCode::memory);
+  } catch (const std::system_error& error) {
+    tell(error.what());
+    return static_cast<int>(base::ExitCode::file_system);
+  } catch (const std::exception& error) {
+    tell(std::string("internal error: ") + error.what());
+    return static_cast<int>(base::ExitCode::bug);
+  }
+}

@@ -62,7 +62,7 @@ void refuse_other_encodings(std::string_view text, const std::string& source) {
 std::string read_text_file(const std::string& path, size_t limit) {
   std::string reason;
   const auto file = base::InputFile::open(path, reason);
-  if (!file) throw ConfigError("{}: {}: wanted a readable YAML file", path, reason);
+  if (!file) throw ConfigError("{} {}: wanted a readable YAML file", path, reason);
   if (file->size() > limit) {
     throw ConfigError("{}: the file has {}; a configuration has at most {}", path,
                       base::format_bytes(static_cast<int64_t>(file->size())), base::format_bytes(static_cast<int64_t>(limit)));

@@ -90,16 +90,20 @@ std::string flow(const Tree& tree) {
 
 bool is_leaf(const Tree& tree) { return (!tree.is_list() || tree.items().empty()) && (!tree.is_map() || tree.members().empty()); }
 
-bool holds_leaves_only(const Tree& tree) {
+/// Leaves, or lists of leaves.
+bool holds_little(const Tree& tree) {
+  const auto little = [](const auto& member) {
+    const Tree& value = member.second;
+    return is_leaf(value) || (value.is_list() && std::all_of(value.items().begin(), value.items().end(), is_leaf));
+  };
   return std::all_of(tree.items().begin(), tree.items().end(), is_leaf) &&
-         std::all_of(tree.members().begin(), tree.members().end(),
-                     [](const auto& member) { return is_leaf(member.second) || member.second.is_list(); });
+         std::all_of(tree.members().begin(), tree.members().end(), little);
 }
 
 /// One line, where that is how a person would write it: leaves, lists of leaves, and the settings of a choice.
 bool on_one_line(const Tree& tree, size_t indent, size_t depth) {
   if (is_leaf(tree)) return true;
-  if (!holds_leaves_only(tree) || (tree.is_map() && depth < 3)) return false;
+  if (!holds_little(tree) || (tree.is_map() && depth < 3)) return false;
   return indent + flow(tree).size() <= line_limit;
 }
 

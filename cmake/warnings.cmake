@@ -7,7 +7,8 @@ endif()
 
 # Loops over tensors are written plainly and left to the compiler; the instruction set is chosen by the machine that
 # builds, as run.sh builds where it runs. No -ffast-math: the same sums in the same order, everywhere.
-add_compile_options(-ffp-contract=off)
+# (-fno-math-errno, -fno-trapping-math: sqrt and comparisons may become vector code; no result changes.)
+add_compile_options(-ffp-contract=off -fno-math-errno -fno-trapping-math)
 option(GPIPE_NATIVE "Use the instruction set of the building machine" ON)
 if(GPIPE_NATIVE)
   add_compile_options(-march=native)

@@ -125,10 +125,10 @@ class CsvReader {
     }
     if (index < 0) index = to_index(column).value_or(-1);
     if (index < 0 || index >= columns_) {
-      fail(fmt::format("no column \"{}\" for the label among {} columns{}", column, columns_,
+      fail(fmt::format("no column \"{}\" for the label among {} columns{}", shown(column), columns_,
                        header ? "" : "; the file has no header, so give its index from 0"));
     }
-    if (is_target_[static_cast<size_t>(index)]) fail(fmt::format("column \"{}\" is given twice as label", column));
+    if (is_target_[static_cast<size_t>(index)]) fail(fmt::format("column \"{}\" is given twice as label", shown(column)));
     is_target_[static_cast<size_t>(index)] = true;
     targets_.push_back(static_cast<size_t>(index));
   }
@@ -137,9 +137,9 @@ class CsvReader {
     const std::string& field = fields_[column];
     if (field.empty()) fail(fmt::format("column {} (from 0) is empty, wanted a number", column));
     const auto number = to_number(field);
-    if (!number) fail(fmt::format("column {} (from 0) is \"{}\", wanted a number", column, field.substr(0, 40)));
+    if (!number) fail(fmt::format("column {} (from 0) is \"{}\", wanted a number", column, shown(field)));
     if (!std::isfinite(*number)) {
-      fail(fmt::format("column {} (from 0) of sample {} is {}, all numbers must be finite", column, samples_, field));
+      fail(fmt::format("column {} (from 0) of sample {} is {}, all numbers must be finite", column, samples_, shown(field)));
     }
     return *number;
   }
@@ -156,13 +156,13 @@ class CsvReader {
     const auto& names = options_.class_names;
     if (!names.empty()) {
       const auto named = std::find(names.begin(), names.end(), field);
-      if (named == names.end()) fail(fmt::format("label \"{}\" is not among class_names", field.substr(0, 40)));
+      if (named == names.end()) fail(fmt::format("label \"{}\" is not among class_names", shown(field)));
       labels_.push_back(static_cast<int32_t>(named - names.begin()));
       return;
     }
     const float number = number_at(targets_[0]);
     if (number != std::trunc(number) || std::abs(number) > 1 << 24) {
-      fail(fmt::format("label \"{}\" is not a whole number; list the words in class_names, or set target: value", field));
+      fail(fmt::format("label \"{}\" is not a whole number; list the words in class_names, or set target: value", shown(field)));
     }
     labels_.push_back(static_cast<int32_t>(number));
   }
@@ -201,12 +201,8 @@ class CsvReader {
 };
 
 void check_options(const CsvOptions& options, const base::Tree& arguments, const std::string& path, base::Problems& problems) {
-  const auto complain = [&](const char* key, const std::string& message) {
-    const base::Tree* found = arguments.find(key);
-    problems.add(found != nullptr ? found->where() : arguments.where(), base::detail::join_path(path, key), message);
-  };
   if (options.delimiter.size() != 1 || options.delimiter == "\"" || options.delimiter == "\n") {
-    complain("delimiter", "wanted one character, as in \",\" or \";\" or \"\\t\"");
+    complain(arguments, path, "delimiter", "wanted one character, as in \",\" or \";\" or \"\\t\"", problems);
   }
   check_shape(options.shape, arguments, path, problems);
   check_range(options.range, arguments, path, problems);
@@ -214,9 +210,10 @@ void check_options(const CsvOptions& options, const base::Tree& arguments, const
   const base::Tree& label = options.label;
   const bool list =
       label.is_list() && !label.items().empty() && std::all_of(label.items().begin(), label.items().end(), is_column);
-  if (!label.is_null() && !is_column(label) && !list) complain("label", "wanted a column's name or index, or a list of them");
+  if (!label.is_null() && !is_column(label) && !list)
+    complain(arguments, path, "label", "wanted a column's name or index, or a list of them", problems);
   if (list && options.target == Target::label && label.items().size() > 1)
-    complain("label", "a class needs one column, not a list");
+    complain(arguments, path, "label", "a class needs one column, not a list", problems);
 }
 
 std::unique_ptr<train::Dataset> open_csv(const base::Tree& arguments, const std::string& path, base::Problems& problems) {

@@ -79,4 +79,14 @@ bool split_fields(std::string_view line, char delimiter, std::vector<std::string
   return true;
 }
 
+std::string shown(std::string_view field) {
+  constexpr size_t longest = 40;
+  std::string text;
+  for (const char c : field.substr(0, longest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return field.size() > longest ? text + "..." : text;
+}
+
 }  // namespace gpipe::data

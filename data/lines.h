@@ -34,4 +34,7 @@ class LineReader {
 /// False when a quote is not closed.
 bool split_fields(std::string_view line, char delimiter, std::vector<std::string>& fields);
 
+/// A field as a message may show it: at most 40 bytes, control characters as \xNN.
+std::string shown(std::string_view field);
+
 }  // namespace gpipe::data

@@ -74,15 +74,11 @@ std::string describe(const std::string& name, int64_t samples, const train::Samp
   return fmt::format("{}, {} sample{} {}, {}", name, grouped(samples), samples == 1 ? "" : "s", spec.input, targets);
 }
 
-namespace {
-
-void complain(const base::Tree& arguments, const std::string& path, const char* key, const char* message,
+void complain(const base::Tree& arguments, const std::string& path, const char* key, const std::string& message,
               base::Problems& problems) {
   const base::Tree* found = arguments.find(key);
   problems.add(found != nullptr ? found->where() : arguments.where(), base::detail::join_path(path, key), message);
 }
-
-}  // namespace
 
 void check_range(const std::vector<int64_t>& given, const base::Tree& arguments, const std::string& path,
                  base::Problems& problems) {

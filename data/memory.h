@@ -35,6 +35,10 @@ struct Range {
   int64_t size() const { return last - first; }
 };
 
+/// Adds a problem at the place of `key`, or of its map where it is absent.
+void complain(const base::Tree& arguments, const std::string& path, const char* key, const std::string& message,
+              base::Problems& problems);
+
 /// The help and check of the key `range` that every reader has; `given` is empty for "all".
 constexpr const char* range_help = "use only the samples [first, last) of what is there, counted from 0";
 void check_range(const std::vector<int64_t>& given, const base::Tree& arguments, const std::string& path,

@@ -43,7 +43,14 @@ class Add final : public Layer {
 }  // namespace
 
 const LayerType& add_layer() {
-  static const LayerType type{"add", "sum of values of one shape", 2, 64, false, make_plain<Add>, no_fields};
+  static const LayerType type{
+      .name = "add",
+      .summary = "sum of values of one shape",
+      .min_inputs = 2,
+      .max_inputs = 64,
+      .make = make_plain<Add>,
+      .fields = no_fields,
+  };
   return type;
 }
 

@@ -28,7 +28,12 @@ std::unique_ptr<Layer> make(const base::Tree& arguments, const std::string& path
 }  // namespace
 
 const LayerType& avg_pool2d_layer() {
-  static const LayerType type{"avg_pool2d", "mean of every window", 1, 1, false, make, table_of<Pool2dConfig, avg_pool2d_fields>};
+  static const LayerType type{
+      .name = "avg_pool2d",
+      .summary = "mean of every window",
+      .make = make,
+      .fields = table_of<Pool2dConfig, avg_pool2d_fields>,
+  };
   return type;
 }
 

@@ -110,13 +110,12 @@ class BatchNorm final : public Layer {
 }  // namespace
 
 const LayerType& batch_norm_layer() {
-  static const LayerType type{"batch_norm",
-                              "normalises every channel by the statistics of the micro-batch",
-                              1,
-                              1,
-                              false,
-                              make_layer<BatchNorm, BatchNormConfig, batch_norm_fields>,
-                              table_of<BatchNormConfig, batch_norm_fields>};
+  static const LayerType type{
+      .name = "batch_norm",
+      .summary = "normalises every channel by the statistics of the micro-batch",
+      .make = make_layer<BatchNorm, BatchNormConfig, batch_norm_fields>,
+      .fields = table_of<BatchNormConfig, batch_norm_fields>,
+  };
   return type;
 }
 

@@ -50,7 +50,14 @@ class Concat final : public Layer {
 }  // namespace
 
 const LayerType& concat_layer() {
-  static const LayerType type{"concat", "values side by side along the last axis", 2, 64, false, make_plain<Concat>, no_fields};
+  static const LayerType type{
+      .name = "concat",
+      .summary = "values side by side along the last axis",
+      .min_inputs = 2,
+      .max_inputs = 64,
+      .make = make_plain<Concat>,
+      .fields = no_fields,
+  };
   return type;
 }
 

@@ -144,13 +144,12 @@ class Conv2d final : public Layer {
 }  // namespace
 
 const LayerType& conv2d_layer() {
-  static const LayerType type{"conv2d",
-                              "2-D convolution (cross-correlation) of an image [height, width, channels]",
-                              1,
-                              1,
-                              false,
-                              make_layer<Conv2d, Conv2dConfig, conv2d_fields>,
-                              table_of<Conv2dConfig, conv2d_fields>};
+  static const LayerType type{
+      .name = "conv2d",
+      .summary = "2-D convolution (cross-correlation) of an image [height, width, channels]",
+      .make = make_layer<Conv2d, Conv2dConfig, conv2d_fields>,
+      .fields = table_of<Conv2dConfig, conv2d_fields>,
+  };
   return type;
 }
 

@@ -60,13 +60,15 @@ class CrossEntropy final : public Layer {
 }  // namespace
 
 const LayerType& cross_entropy_layer() {
-  static const LayerType type{"cross_entropy",
-                              "loss: softmax cross-entropy of logits and a class",
-                              2,
-                              2,
-                              true,
-                              make_layer<CrossEntropy, CrossEntropyConfig, cross_entropy_fields>,
-                              table_of<CrossEntropyConfig, cross_entropy_fields>};
+  static const LayerType type{
+      .name = "cross_entropy",
+      .summary = "loss: softmax cross-entropy of logits and a class",
+      .min_inputs = 2,
+      .max_inputs = 2,
+      .is_loss = true,
+      .make = make_layer<CrossEntropy, CrossEntropyConfig, cross_entropy_fields>,
+      .fields = table_of<CrossEntropyConfig, cross_entropy_fields>,
+  };
   return type;
 }
 

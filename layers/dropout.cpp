@@ -60,13 +60,12 @@ class Dropout final : public Layer {
 }  // namespace
 
 const LayerType& dropout_layer() {
-  static const LayerType type{"dropout",
-                              "zeroes elements at random while training and scales the rest by 1 / (1 - p)",
-                              1,
-                              1,
-                              false,
-                              make_layer<Dropout, DropoutConfig, dropout_fields>,
-                              table_of<DropoutConfig, dropout_fields>};
+  static const LayerType type{
+      .name = "dropout",
+      .summary = "zeroes elements at random while training and scales the rest by 1 / (1 - p)",
+      .make = make_layer<Dropout, DropoutConfig, dropout_fields>,
+      .fields = table_of<DropoutConfig, dropout_fields>,
+  };
   return type;
 }
 

@@ -33,8 +33,12 @@ class Flatten final : public Layer {
 }  // namespace
 
 const LayerType& flatten_layer() {
-  static const LayerType type{"flatten", "all axes into one, order height, width, channel", 1, 1, false, make_plain<Flatten>,
-                              no_fields};
+  static const LayerType type{
+      .name = "flatten",
+      .summary = "all axes into one, order height, width, channel",
+      .make = make_plain<Flatten>,
+      .fields = no_fields,
+  };
   return type;
 }
 

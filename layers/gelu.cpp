@@ -31,8 +31,12 @@ std::unique_ptr<Layer> make(const base::Tree& arguments, const std::string& path
 }  // namespace
 
 const LayerType& gelu_layer() {
-  static const LayerType type{"gelu", "x times the normal distribution at x", 1, 1, false,
-                              make,   table_of<GeluConfig, gelu_fields>};
+  static const LayerType type{
+      .name = "gelu",
+      .summary = "x times the normal distribution at x",
+      .make = make,
+      .fields = table_of<GeluConfig, gelu_fields>,
+  };
   return type;
 }
 

@@ -28,7 +28,11 @@ class GlobalAvgPool final : public Layer {
 
 const LayerType& global_avg_pool_layer() {
   static const LayerType type{
-      "global_avg_pool", "mean of every channel over all positions", 1, 1, false, make_plain<GlobalAvgPool>, no_fields};
+      .name = "global_avg_pool",
+      .summary = "mean of every channel over all positions",
+      .make = make_plain<GlobalAvgPool>,
+      .fields = no_fields,
+  };
   return type;
 }
 

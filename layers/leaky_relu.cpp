@@ -28,8 +28,12 @@ std::unique_ptr<Layer> make(const base::Tree& arguments, const std::string& path
 }  // namespace
 
 const LayerType& leaky_relu_layer() {
-  static const LayerType type{"leaky_relu", "x where x > 0, else negative_slope x",      1, 1, false,
-                              make,         table_of<LeakyReluConfig, leaky_relu_fields>};
+  static const LayerType type{
+      .name = "leaky_relu",
+      .summary = "x where x > 0, else negative_slope x",
+      .make = make,
+      .fields = table_of<LeakyReluConfig, leaky_relu_fields>,
+  };
   return type;
 }
 

@@ -104,13 +104,12 @@ class Linear final : public Layer {
 }  // namespace
 
 const LayerType& linear_layer() {
-  static const LayerType type{"linear",
-                              "affine map of the last axis",
-                              1,
-                              1,
-                              false,
-                              make_layer<Linear, LinearConfig, linear_fields>,
-                              table_of<LinearConfig, linear_fields>};
+  static const LayerType type{
+      .name = "linear",
+      .summary = "affine map of the last axis",
+      .make = make_layer<Linear, LinearConfig, linear_fields>,
+      .fields = table_of<LinearConfig, linear_fields>,
+  };
   return type;
 }
 

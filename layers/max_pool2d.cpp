@@ -25,8 +25,12 @@ std::unique_ptr<Layer> make(const base::Tree& arguments, const std::string& path
 }  // namespace
 
 const LayerType& max_pool2d_layer() {
-  static const LayerType type{"max_pool2d", "largest element of every window",        1, 1, false,
-                              make,         table_of<Pool2dConfig, max_pool2d_fields>};
+  static const LayerType type{
+      .name = "max_pool2d",
+      .summary = "largest element of every window",
+      .make = make,
+      .fields = table_of<Pool2dConfig, max_pool2d_fields>,
+  };
   return type;
 }
 

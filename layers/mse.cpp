@@ -38,7 +38,15 @@ class Mse final : public Layer {
 }  // namespace
 
 const LayerType& mse_layer() {
-  static const LayerType type{"mse", "loss: mean squared error", 2, 2, true, make_plain<Mse>, no_fields};
+  static const LayerType type{
+      .name = "mse",
+      .summary = "loss: mean squared error",
+      .min_inputs = 2,
+      .max_inputs = 2,
+      .is_loss = true,
+      .make = make_plain<Mse>,
+      .fields = no_fields,
+  };
   return type;
 }
 

@@ -4,8 +4,12 @@
 namespace gpipe::layers {
 
 const LayerType& relu_layer() {
-  static const LayerType type{"relu",   "max(x, 0)", 1, 1, false, make_activation<device::ActivationSpec::Kind::relu, 1>,
-                              no_fields};
+  static const LayerType type{
+      .name = "relu",
+      .summary = "max(x, 0)",
+      .make = make_activation<device::ActivationSpec::Kind::relu, 1>,
+      .fields = no_fields,
+  };
   return type;
 }
 

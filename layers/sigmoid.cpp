@@ -5,7 +5,11 @@ namespace gpipe::layers {
 
 const LayerType& sigmoid_layer() {
   static const LayerType type{
-      "sigmoid", "1 / (1 + exp(-x))", 1, 1, false, make_activation<device::ActivationSpec::Kind::sigmoid, 5>, no_fields};
+      .name = "sigmoid",
+      .summary = "1 / (1 + exp(-x))",
+      .make = make_activation<device::ActivationSpec::Kind::sigmoid, 5>,
+      .fields = no_fields,
+  };
   return type;
 }
 

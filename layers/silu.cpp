@@ -5,7 +5,11 @@ namespace gpipe::layers {
 
 const LayerType& silu_layer() {
   static const LayerType type{
-      "silu", "x sigmoid(x), also called swish", 1, 1, false, make_activation<device::ActivationSpec::Kind::silu, 6>, no_fields};
+      .name = "silu",
+      .summary = "x sigmoid(x), also called swish",
+      .make = make_activation<device::ActivationSpec::Kind::silu, 6>,
+      .fields = no_fields,
+  };
   return type;
 }
 

@@ -4,8 +4,12 @@
 namespace gpipe::layers {
 
 const LayerType& tanh_layer() {
-  static const LayerType type{"tanh",   "hyperbolic tangent", 1, 1, false, make_activation<device::ActivationSpec::Kind::tanh, 8>,
-                              no_fields};
+  static const LayerType type{
+      .name = "tanh",
+      .summary = "hyperbolic tangent",
+      .make = make_activation<device::ActivationSpec::Kind::tanh, 8>,
+      .fields = no_fields,
+  };
   return type;
 }
 

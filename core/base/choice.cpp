@@ -1,5 +1,7 @@
 #include "core/base/choice.h"
 
+#include "core/base/scalar.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -67,8 +69,8 @@ std::optional<Choice> read_choice(const Tree& tree, const std::string& path, con
   if (std::find(known.begin(), known.end(), choice.name) == known.end()) {
     const std::string near = nearest(choice.name, known);
     problems.add(choice.where, path,
-                 fmt::format("unknown {} \"{}\"{}; known: {}", what, choice.name,
-                             near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near), fmt::join(known, ", ")));
+                 fmt::format("unknown {} {}{} known: {}", what, shown(choice.name),
+                             near.empty() ? ";" : fmt::format(", did you mean \"{}\"?", near), fmt::join(known, ", ")));
     return std::nullopt;
   }
   return choice;

@@ -49,6 +49,11 @@ std::string flow_text(const Tree& tree) {
 
 }  // namespace
 
+std::string range_of(const FieldInfo& info) {
+  const std::string words = range_words(info);
+  return words.empty() || info.unit.empty() ? words : words + " " + info.unit;
+}
+
 std::string domain_of(const FieldInfo& info) {
   if (info.type == FieldInfo::Type::raw) return "a value";
   std::string words = type_words(info);

@@ -12,9 +12,8 @@ namespace gpipe::base {
 namespace detail {
 namespace {
 
-std::string with_unit(const std::string& text, const FieldInfo& info) {
-  return info.unit.empty() ? text : text + " " + info.unit;
-}
+std::string wanted_integer(const FieldInfo& info) { return info.unit.empty() ? "an integer" : "a whole number of " + info.unit; }
+std::string wanted_number(const FieldInfo& info) { return info.unit.empty() ? "a number" : "a number of " + info.unit; }
 
 void refuse(const Tree& tree, const std::string& path, const std::string& wanted, const std::string& reason, Problems& problems) {
   if (tree.is_null()) {
@@ -51,7 +50,7 @@ bool in_range(double value, const FieldInfo& info) {
 }
 
 void out_of_range(const Tree& tree, const std::string& path, const FieldInfo& info, Problems& problems) {
-  problems.add(tree.where(), path, fmt::format("{} is out of range: wanted {}", tree.text(), domain_of(info)));
+  problems.add(tree.where(), path, fmt::format("{} is out of range: wanted {}", tree.text(), range_of(info)));
 }
 
 }  // namespace
@@ -61,14 +60,14 @@ std::optional<bool> read_bool(const Tree& tree, const std::string& path, Problem
 }
 
 std::optional<int64_t> read_integer(const Tree& tree, const std::string& path, const FieldInfo& info, Problems& problems) {
-  const auto value = read_scalar<int64_t>(tree, path, with_unit("an integer", info), parse_integer, problems);
+  const auto value = read_scalar<int64_t>(tree, path, wanted_integer(info), parse_integer, problems);
   if (!value || in_range(static_cast<double>(*value), info)) return value;
   out_of_range(tree, path, info, problems);
   return std::nullopt;
 }
 
 std::optional<double> read_number(const Tree& tree, const std::string& path, const FieldInfo& info, Problems& problems) {
-  const auto value = read_scalar<double>(tree, path, with_unit("a number", info), parse_number, problems);
+  const auto value = read_scalar<double>(tree, path, wanted_number(info), parse_number, problems);
   if (!value || in_range(*value, info)) return value;
   out_of_range(tree, path, info, problems);
   return std::nullopt;

@@ -76,6 +76,8 @@ struct FieldTable {
 std::string help_of(const FieldTable& table, const std::string& prefix = "");
 /// "integer 1..1024", "number, at least 0 and below 1", "full | none": what a field takes, in words.
 std::string domain_of(const FieldInfo& info);
+/// "1..1024 threads", "at least 0 and below 1"; "" where there are no limits.
+std::string range_of(const FieldInfo& info);
 /// The default as help shows it: "0.9", "[1, 1]", "required", "none".
 std::string default_of(const FieldTable& table, size_t index);
 

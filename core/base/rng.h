@@ -27,12 +27,16 @@ class Philox {
 
   /// Four independent 32-bit words: block `block` of this stream; `block` < 2^32.
   std::array<uint32_t, 4> block(uint64_t block) const {
-    const r123::Philox4x32::ctr_type counter{
-        {static_cast<uint32_t>(block), static_cast<uint32_t>(a_) ^ static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(b_),
-         static_cast<uint32_t>((a_ >> 32) * 0x85EBCA6Bu) ^ static_cast<uint32_t>(b_ >> 32)}};
-    const auto out = r123::Philox4x32{}(counter, key_);
+    const auto out = r123::Philox4x32{}(counter(block), key_);
     return {out[0], out[1], out[2], out[3]};
   }
+
+  /// What block() is a function of, for those who draw many blocks side by side.
+  r123::Philox4x32::ctr_type counter(uint64_t block) const {
+    return {{static_cast<uint32_t>(block), static_cast<uint32_t>(a_) ^ static_cast<uint32_t>(block >> 32),
+             static_cast<uint32_t>(b_), static_cast<uint32_t>((a_ >> 32) * 0x85EBCA6Bu) ^ static_cast<uint32_t>(b_ >> 32)}};
+  }
+  r123::Philox4x32::key_type key() const { return key_; }
 
   uint32_t word(uint64_t element) const { return block(element / 4)[element % 4]; }
 

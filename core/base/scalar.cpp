@@ -152,12 +152,12 @@ std::variant<double, Refusal> parse_number(const std::string& text) {
   }
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool tiny = std::abs(value) < std::numeric_limits<double>::min() && !digits.empty();
-  if (error == std::errc::result_out_of_range || tiny || !std::isfinite(value)) {
-    const bool negative_exponent = text.find("e-") != std::string::npos || text.find("E-") != std::string::npos;
-    if (tiny || negative_exponent) return Refusal{"it is nearer to 0 than 2.2e-308: write 0 or a larger number"};
-    return Refusal{"it is beyond 1.8e308, so not finite"};
-  }
+  const bool out = error == std::errc::result_out_of_range;
+  const bool subnormal = !out && std::abs(value) < std::numeric_limits<double>::min() && !digits.empty();
+  // Out of range, from_chars does not say at which end.
+  const bool small_form = text.find("e-") != std::string::npos || text.find("E-") != std::string::npos || d.whole == "0";
+  if (subnormal || (out && small_form)) return Refusal{"it is nearer to 0 than 2.2e-308: write 0 or a larger number"};
+  if (out) return Refusal{"it is beyond 1.8e308, so not finite"};
   if (error != std::errc{} || end != text.data() + text.size()) return Refusal{""};
   return value;
 }

@@ -238,6 +238,13 @@ Network NetworkBuilder::finish(int prediction, const base::Tree& loss, const std
     choice = *read;
   }
   network_.prediction = prediction;
+  if (const Shape& given = shape_of(prediction);
+      data_.target_type == DType::i32 && given.rank() >= 1 && given.back() < data_.classes) {
+    problems_.add(network_.nodes.back().where, "network",
+                  fmt::format("the last layer gives {} values a sample, but the data has {} classes; make it {}", given.back(),
+                              data_.classes, data_.classes));
+    return std::move(network_);
+  }
   const std::vector<int> inputs{prediction, network_.target};
   add_node(choice.name, choice.arguments, path + "." + choice.name, k_loss_name, inputs, choice.where);
   if (problems_.empty()) check_every_value_is_used(prediction);

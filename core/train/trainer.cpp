@@ -52,12 +52,12 @@ Ending Trainer::run(const std::atomic<int>& stop) {
   parts_.data.start(state_.epoch, state_.batch);
   while (state_.step < total) {
     if (stop.load(std::memory_order_relaxed) != 0) {
-      if (saved_step_ != state_.step) save();
+      save();
       return Ending::stopped;
     }
     one_step();
   }
-  if (parts_.checkpoint.final_save && saved_step_ != state_.step) save();
+  if (parts_.checkpoint.final_save) save();
   return Ending::finished;
 }
 
@@ -106,11 +106,11 @@ void Trainer::one_step() {
   skipped_ += result.finite ? 0 : 1;
   state_.epoch = batch.last_of_epoch ? batch.epoch + 1 : batch.epoch;
   state_.batch = batch.last_of_epoch ? 0 : batch.index + 1;
-  if (validation_is_due(report)) report.validation = evaluate(parts_.engine, *parts_.validation);
+  if (validation_is_due(report)) last_validation_ = report.validation = evaluate(parts_.engine, *parts_.validation);
   const bool best = note_best(report);
   last_ = report;
   for (TrainObserver* observer : observers_) observer->step_done(report);
-  if (checkpoint_is_due(report) || (best && parts_.checkpoint.final_save)) save();
+  if (checkpoint_is_due(report) || best) save();
 }
 
 bool Trainer::validation_is_due(const StepReport& report) const {
@@ -137,13 +137,12 @@ bool Trainer::note_best(const StepReport& report) {
   if (!value || !improves(metric, *value, state_.best)) return false;
   state_.best = value;
   state_.best_step = report.step;
-  if (report.validation) best_validation_ = report.validation;
   return report.validation.has_value();  // a metric of every step does not save at every step
 }
 
 void Trainer::save() {
+  if (parts_.saver == nullptr || saved_step_ == state_.step) return;
   saved_step_ = state_.step;
-  if (parts_.saver == nullptr) return;
   const std::string folder = parts_.saver->save(state_);
   for (TrainObserver* observer : observers_) observer->checkpoint_saved(folder, state_.step);
 }

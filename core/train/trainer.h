@@ -92,14 +92,19 @@ class Trainer {
   void add_observer(TrainObserver& observer) { observers_.push_back(&observer); }
   /// Fresh parameters and slots from the seed.
   void initialise();
+  /// Saves the state as it is, once.
+  void save();
   /// Goes on from `state`; the caller has restored the engine's tensors.
-  void restore(const TrainState& state) { state_ = state; }
+  void restore(const TrainState& state) {
+    state_ = state;
+    saved_step_ = state.step;
+  }
   /// To the end, or until `stop` is set: then the state is saved first. Throws DivergedError by the options' policy.
   Ending run(const std::atomic<int>& stop);
 
   const TrainState& state() const { return state_; }
   const std::optional<StepReport>& last_report() const { return last_; }
-  const std::optional<Evaluation>& best_validation() const { return best_validation_; }
+  const std::optional<Evaluation>& last_validation() const { return last_validation_; }
   int64_t total_steps() const;
   int64_t skipped_updates() const { return skipped_; }
 
@@ -108,7 +113,6 @@ class Trainer {
   bool validation_is_due(const StepReport& report) const;
   bool checkpoint_is_due(const StepReport& report) const;
   bool note_best(const StepReport& report);  // true when this is the best so far
-  void save();
   StepReport report_of(const pipeline::StepResult& result, const Batch& batch, double learning_rate) const;
 
   TrainerParts parts_;
@@ -118,7 +122,7 @@ class Trainer {
   std::vector<bool> decays_;
   std::vector<float> results_;  // [N, 2]
   std::optional<StepReport> last_;
-  std::optional<Evaluation> best_validation_;
+  std::optional<Evaluation> last_validation_;
   int64_t skipped_ = 0;
   int64_t saved_step_ = -1;
 };

@@ -60,9 +60,7 @@ template <class E>
 std::string complaint(const std::string& name, const base::Tree& arguments) {
   try {
     open(name, arguments);
-  } catch (const E& error) {
-    return error.what();
-  } catch (const base::Error& error) {
+  } catch (const E& error) { return error.what(); } catch (const base::Error& error) {
     FAIL_CHECK("another kind of error: " << error.what());
     return "";
   }

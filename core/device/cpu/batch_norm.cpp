@@ -14,28 +14,6 @@ namespace {
 
 int64_t chunk_rows(int64_t channels) { return std::clamp<int64_t>(4096 / channels, 16, 256); }
 
-// Calls f(channel, count) for blocks of sixteen channels, and for what is left.
-template <class F>
-void each_block(int64_t channels, const F& f) {
-  int64_t c = 0;
-  for (; c + lanes <= channels; c += lanes) f(c, std::integral_constant<int64_t, lanes>{});
-  if (c < channels) f(c, channels - c);
-}
-template <class Count>
-Lanes load_block(const float* from, Count count) {
-  if constexpr (std::is_same_v<Count, int64_t>)
-    return load(from, count);
-  else
-    return load(from);
-}
-template <class Count>
-void store_block(float* to, const Lanes& x, Count count) {
-  if constexpr (std::is_same_v<Count, int64_t>)
-    store(to, x, count);
-  else
-    store(to, x);
-}
-
 // Sum over rows of term(row), four rows side by side: the additions of one would wait for each other.
 template <class Term>
 Lanes sum_rows(int64_t rows, const Term& term) {

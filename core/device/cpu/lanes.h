@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace gpipe::device::cpu {
 
@@ -25,5 +26,28 @@ inline Lanes load(const float* from, int64_t count) {
   return x;
 }
 inline void store(float* to, const Lanes& x, int64_t count) { std::memcpy(to, &x, static_cast<size_t>(count) * sizeof(float)); }
+
+/// Calls f(channel, count) for each block of sixteen channels, `count` a compile-time 16, and for what is left, `count` a
+/// number: the loads and stores below then take the fast form wherever they can.
+template <class F>
+void each_block(int64_t channels, const F& f) {
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes) f(c, std::integral_constant<int64_t, lanes>{});
+  if (c < channels) f(c, channels - c);
+}
+template <class Count>
+Lanes load_block(const float* from, Count count) {
+  if constexpr (std::is_same_v<Count, int64_t>)
+    return load(from, count);
+  else
+    return load(from);
+}
+template <class Count>
+void store_block(float* to, const Lanes& x, Count count) {
+  if constexpr (std::is_same_v<Count, int64_t>)
+    store(to, x, count);
+  else
+    store(to, x);
+}
 
 }  // namespace gpipe::device::cpu

@@ -3,6 +3,7 @@
 // stores, straight into the plain gradient.
 #include "core/device/cpu/columns.h"
 #include "core/device/cpu/ops.h"
+#include "core/device/cpu/tiles.h"
 
 namespace gpipe::device::cpu {
 namespace {
@@ -22,8 +23,16 @@ class OnednnLinear final : public LinearOp {
   size_t packed_gradient_bytes() const override { return 0; }
 
   void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) override {
-    if (to_forward_) to_forward_.run(team_.stream, {weight.data, packed}, workspace);
-    if (to_backward_) to_backward_.run(team_.stream, {weight.data, packed + backward_offset_}, workspace);
+    float* forward = reinterpret_cast<float*>(packed);
+    if (forward_tiles_)
+      fill_tiles_transposed(team_.threads, *forward_tiles_, weight.f32(), forward);
+    else if (to_forward_)
+      to_forward_.run(team_.stream, {weight.data, packed}, workspace);
+    float* backward = reinterpret_cast<float*>(packed + backward_offset_);
+    if (backward_tiles_)
+      fill_tiles(team_.threads, *backward_tiles_, weight.f32(), backward);
+    else if (to_backward_)
+      to_backward_.run(team_.stream, {weight.data, backward}, workspace);
   }
   void unpack_gradient(const std::byte*, const TensorView&, std::byte*) override {}
 
@@ -96,10 +105,12 @@ class OnednnLinear final : public LinearOp {
   void plan_copies() {
     if (!(forward_ == plain_forward_)) {
       to_forward_ = plan_reorder(plain_forward_, forward_, team_.engine);
+      forward_tiles_ = tiles_of(forward_);
       packed_ = bytes_of(forward_);
     }
     if (spec_.input_gradient && !(backward_ == plain_backward_)) {
       to_backward_ = plan_reorder(plain_backward_, backward_, team_.engine);
+      backward_tiles_ = tiles_of(backward_);
       backward_offset_ = packed_;
       packed_ += bytes_of(backward_);
     }
@@ -121,6 +132,7 @@ class OnednnLinear final : public LinearOp {
   Description forward_, backward_;
   std::vector<Plan> plans_;
   Kernel to_forward_, to_backward_;
+  std::optional<Tiles> forward_tiles_, backward_tiles_;
   size_t packed_ = 0, backward_offset_ = 0, workspace_ = 0;
 };
 

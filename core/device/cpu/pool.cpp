@@ -12,16 +12,6 @@ namespace {
 typedef int32_t IntLanes __attribute__((vector_size(64)));
 typedef uint8_t ByteLanes __attribute__((vector_size(16)));
 
-// Calls body(channel, count): whole blocks of sixteen channels, then what is left.
-template <class Body>
-void each_block(int64_t channels, const Body& body) {
-  int64_t c = 0;
-  for (; c + lanes <= channels; c += lanes) body(c, lanes);
-  if (c < channels) body(c, channels - c);
-}
-Lanes load_block(const float* from, int64_t count) { return count == lanes ? load(from) : load(from, count); }
-void store_block(float* to, const Lanes& x, int64_t count) { count == lanes ? store(to, x) : store(to, x, count); }
-
 struct Range {
   int64_t begin, end;
 };
@@ -47,7 +37,10 @@ class CpuPool final : public PoolOp {
         rows_{spec.in_height, spec.out_height, spec.kernel[0], spec.stride[0], spec.pad_top},
         columns_{spec.in_width, spec.out_width, spec.kernel[1], spec.stride[1], spec.pad_left},
         index_bytes_(spec.kernel[0] * spec.kernel[1] <= 256 ? 1 : 4),
-        team_(team) {}
+        whole_share_(1.0F / static_cast<float>(spec.kernel[0] * spec.kernel[1])),
+        team_(team) {
+    for (int64_t iw = 0; iw < columns_.in; ++iw) covering_.push_back(columns_.covering(iw));
+  }
 
   size_t saved_bytes(int64_t batch) const override {
     if (spec_.kind != PoolSpec::Kind::max) return 0;
@@ -61,12 +54,12 @@ class CpuPool final : public PoolOp {
     each_row(team_.threads, x.shape[0] * rows_.out, columns_.out * channels, [&](int64_t row) {
       const int64_t sample = row / rows_.out, oh = row % rows_.out;
       for (int64_t ow = 0; ow < columns_.out; ++ow) {
-        const float* corner = in + (sample * rows_.in + rows_.start(oh)) * in_row + columns_.start(ow) * channels;
+        const int64_t corner = (sample * rows_.in + rows_.start(oh)) * in_row + columns_.start(ow) * channels;
         const int64_t at = (row * columns_.out + ow) * channels;
         if (spec_.kind == PoolSpec::Kind::max)
-          largest(corner, oh, ow, out + at, saved, at);
+          largest(in, corner, oh, ow, out + at, saved, at);
         else
-          average(corner, oh, ow, out + at);
+          average(in, corner, oh, ow, out + at);
       }
     });
   }
@@ -77,24 +70,34 @@ class CpuPool final : public PoolOp {
     float* to = dx.f32();
     each_row(team_.threads, dx.shape[0] * rows_.in, columns_.in * channels, [&](int64_t row) {
       const int64_t sample = row / rows_.in, ih = row % rows_.in;
-      for (int64_t iw = 0; iw < columns_.in; ++iw)
-        each_block(channels, [&](int64_t c, int64_t count) {
-          const Lanes sum = gather(from, saved, sample, ih, iw, c, count);
+      const Range vertical = rows_.covering(ih);
+      for (int64_t iw = 0; iw < columns_.in; ++iw) {
+        const Range horizontal = covering_[static_cast<size_t>(iw)];
+        each_block(channels, [&](int64_t c, auto count) {
+          Lanes sum = {};
+          for (int64_t oh = vertical.begin; oh < vertical.end; ++oh)
+            for (int64_t ow = horizontal.begin; ow < horizontal.end; ++ow) {
+              const int64_t at = ((sample * rows_.out + oh) * columns_.out + ow) * channels + c;
+              const int64_t tap = (ih - rows_.start(oh)) * columns_.kernel + (iw - columns_.start(ow));
+              sum += gradient(from, saved, at, tap, oh, ow, count);
+            }
           store_block(to + (row * columns_.in + iw) * channels + c, sum, count);
         });
+      }
     });
   }
 
  private:
-  // The first of the largest, as PyTorch; NaN counts as larger than everything. `corner` may lie outside the input.
-  void largest(const float* corner, int64_t oh, int64_t ow, float* out, std::byte* saved, int64_t at) const {
+  // The first of the largest, as PyTorch; NaN counts as larger than everything. `corner` is the index of the window's first
+  // element in the input; it may lie before it, in the padding.
+  void largest(const float* in, int64_t corner, int64_t oh, int64_t ow, float* out, std::byte* saved, int64_t at) const {
     const Range vertical = rows_.inside(oh), horizontal = columns_.inside(ow);
-    each_block(spec_.channels, [&](int64_t c, int64_t count) {
+    each_block(spec_.channels, [&](int64_t c, auto count) {
       Lanes best = Lanes{} - std::numeric_limits<float>::infinity();
       IntLanes where = IntLanes{} + static_cast<int32_t>(vertical.begin * columns_.kernel + horizontal.begin);
       for (int64_t kh = vertical.begin; kh < vertical.end; ++kh)
         for (int64_t kw = horizontal.begin; kw < horizontal.end; ++kw) {
-          const Lanes x = load_block(corner + (kh * columns_.in + kw) * spec_.channels + c, count);
+          const Lanes x = load_block(in + corner + (kh * columns_.in + kw) * spec_.channels + c, count);
           const IntLanes better = (x > best) | (x != x);
           best = better ? x : best;
           where = better ? IntLanes{} + static_cast<int32_t>(kh * columns_.kernel + kw) : where;
@@ -102,63 +105,59 @@ class CpuPool final : public PoolOp {
       store_block(out + c, best, count);
       if (index_bytes_ == 1) {
         const ByteLanes small = __builtin_convertvector(where, ByteLanes);
-        std::memcpy(saved + at + c, &small, static_cast<size_t>(count));
+        std::memcpy(saved + at + c, &small, static_cast<size_t>(int64_t{count}));
       } else {
-        std::memcpy(saved + 4 * (at + c), &where, static_cast<size_t>(4 * count));
+        std::memcpy(saved + 4 * (at + c), &where, static_cast<size_t>(4 * int64_t{count}));
       }
     });
   }
 
-  void average(const float* corner, int64_t oh, int64_t ow, float* out) const {
+  void average(const float* in, int64_t corner, int64_t oh, int64_t ow, float* out) const {
     const Range vertical = rows_.inside(oh), horizontal = columns_.inside(ow);
-    const float share = 1.0F / area(oh, ow);
-    each_block(spec_.channels, [&](int64_t c, int64_t count) {
+    const float part = share(oh, ow);
+    each_block(spec_.channels, [&](int64_t c, auto count) {
       Lanes sum = {};
       for (int64_t kh = vertical.begin; kh < vertical.end; ++kh)
         for (int64_t kw = horizontal.begin; kw < horizontal.end; ++kw)
-          sum += load_block(corner + (kh * columns_.in + kw) * spec_.channels + c, count);
-      store_block(out + c, sum * share, count);
+          sum += load_block(in + corner + (kh * columns_.in + kw) * spec_.channels + c, count);
+      store_block(out + c, sum * part, count);
     });
   }
 
-  Lanes gather(const float* dy, const std::byte* saved, int64_t sample, int64_t ih, int64_t iw, int64_t c, int64_t count) const {
-    const Range vertical = rows_.covering(ih), horizontal = columns_.covering(iw);
-    Lanes sum = {};
-    for (int64_t oh = vertical.begin; oh < vertical.end; ++oh)
-      for (int64_t ow = horizontal.begin; ow < horizontal.end; ++ow) {
-        const int64_t at = ((sample * rows_.out + oh) * columns_.out + ow) * spec_.channels + c;
-        const Lanes d = load_block(dy + at, count);
-        if (spec_.kind == PoolSpec::Kind::max) {
-          const int64_t offset = (ih - rows_.start(oh)) * columns_.kernel + (iw - columns_.start(ow));
-          sum += where_saved(saved, at, count) == static_cast<int32_t>(offset) ? d : Lanes{};
-        } else {
-          sum += d * (1.0F / area(oh, ow));
-        }
-      }
-    return sum;
+  // What output (oh, ow) gives to the input under tap `tap` of its window.
+  template <class Count>
+  Lanes gradient(const float* dy, const std::byte* saved, int64_t at, int64_t tap, int64_t oh, int64_t ow, Count count) const {
+    const Lanes d = load_block(dy + at, count);
+    if (spec_.kind != PoolSpec::Kind::max) return d * share(oh, ow);
+    return where_saved(saved, at, count) == static_cast<int32_t>(tap) ? d : Lanes{};
   }
 
-  IntLanes where_saved(const std::byte* saved, int64_t at, int64_t count) const {
+  template <class Count>
+  IntLanes where_saved(const std::byte* saved, int64_t at, Count count) const {
     IntLanes where = {};
     if (index_bytes_ == 1) {
-      ByteLanes small = {};
-      std::memcpy(&small, saved + at, static_cast<size_t>(count));
-      where = __builtin_convertvector(small, IntLanes);
+      std::array<uint8_t, lanes> small{};
+      std::memcpy(small.data(), saved + at, static_cast<size_t>(int64_t{count}));
+      std::array<int32_t, lanes> wide;
+      for (size_t j = 0; j < wide.size(); ++j) wide[j] = small[j];
+      std::memcpy(&where, wide.data(), sizeof where);
     } else {
-      std::memcpy(&where, saved + 4 * at, static_cast<size_t>(4 * count));
+      std::memcpy(&where, saved + 4 * at, static_cast<size_t>(4 * int64_t{count}));
     }
     return where;
   }
 
-  float area(int64_t oh, int64_t ow) const {
-    if (spec_.kind == PoolSpec::Kind::average) return static_cast<float>(rows_.kernel * columns_.kernel);
+  float share(int64_t oh, int64_t ow) const {
+    if (spec_.kind == PoolSpec::Kind::average) return whole_share_;
     const Range vertical = rows_.inside(oh), horizontal = columns_.inside(ow);
-    return static_cast<float>((vertical.end - vertical.begin) * (horizontal.end - horizontal.begin));
+    return 1.0F / static_cast<float>((vertical.end - vertical.begin) * (horizontal.end - horizontal.begin));
   }
 
   PoolSpec spec_;
   Axis rows_, columns_;
   int64_t index_bytes_;  // of a position in the window
+  float whole_share_;
+  std::vector<Range> covering_;  // of each column: a division for every pixel would cost more than the pixel
   const Team& team_;
 };
 

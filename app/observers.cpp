@@ -1,0 +1,100 @@
+#include "app/observers.h"
+
+#include "core/base/text.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <unistd.h>
+
+namespace gpipe::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double k_live_seconds = 0.1;
+constexpr double k_plain_seconds = 5.0;
+
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+/// JSON has no NaN: a number that is none is written as null.
+nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+
+}  // namespace
+
+void MetricsFile::step_done(const train::StepReport& report) {
+  const bool due = report.step % every_ == 0 || report.validation || report.last_of_epoch || report.step == report.total_steps;
+  if (!due) return;
+  nlohmann::json line{{"step", report.step},
+                      {"epoch", report.epoch},
+                      {"loss", number(report.loss)},
+                      {"accuracy", number(report.accuracy)},
+                      {"learning_rate", report.learning_rate},
+                      {"gradient_norm", number(report.gradient_norm)},
+                      {"updated", report.updated},
+                      {"samples_per_second", report.samples_per_second},
+                      {"seconds", report.seconds},
+                      {"seconds_waiting", report.seconds_waiting},
+                      {"busy_seconds", std::vector<double>(report.busy_seconds.begin(), report.busy_seconds.end())},
+                      {"bubble", report.bubble}};
+  for (const pipeline::StagePlan& stage : plan_.stages) line["arena_bytes"].push_back(stage.memory.total());
+  if (report.validation) {
+    line["validation_loss"] = number(report.validation->loss);
+    line["validation_accuracy"] = number(report.validation->accuracy);
+  }
+  folder_.append_metrics(line);
+}
+
+Console::Console(bool has_classes, int64_t steps_at_start)
+    : terminal_(isatty(STDOUT_FILENO) == 1),
+      has_classes_(has_classes),
+      first_step_(steps_at_start),
+      start_(Clock::now()),
+      last_(start_) {}
+
+std::string Console::line(const train::StepReport& report) const {
+  std::string text = fmt::format("epoch {} step {}/{}  loss {:.4f}", report.epoch, report.step, report.total_steps, report.loss);
+  if (has_classes_) text += fmt::format("  accuracy {:.1f} %", 100.0 * report.accuracy);
+  const double done = static_cast<double>(report.step - first_step_);
+  const double left = seconds(Clock::now() - start_) / done * static_cast<double>(report.total_steps - report.step);
+  text += fmt::format("  {:.0f} samples/s  {} left", speed_, base::format_duration(left));
+  if (!report.updated) text += "  (not finite: update left out)";
+  return text;
+}
+
+void Console::step_done(const train::StepReport& report) {
+  speed_ = speed_ == 0 ? report.samples_per_second : 0.9 * speed_ + 0.1 * report.samples_per_second;
+  const double waited = seconds(Clock::now() - last_);
+  const bool last = report.step == report.total_steps;
+  if (report.validation) {
+    finish();
+    std::string text =
+        fmt::format("epoch {} step {}  validation loss {:.4f}", report.epoch, report.step, report.validation->loss);
+    if (has_classes_) text += fmt::format(", accuracy {:.2f} %", 100.0 * report.validation->accuracy);
+    fmt::print("{}  (training loss {:.4f}, {:.0f} samples/s)\n", text, report.loss, speed_);
+    std::fflush(stdout);
+  } else if (terminal_ ? waited < k_live_seconds && !last : waited < k_plain_seconds && !last && report.step > first_step_ + 1) {
+    return;
+  } else if (terminal_) {
+    fmt::print("\r\x1b[2K{}", line(report));
+    live_ = true;
+    std::fflush(stdout);
+  } else {
+    fmt::print("{}\n", line(report));
+    std::fflush(stdout);
+  }
+  last_ = Clock::now();
+}
+
+void Console::checkpoint_saved(const std::string& folder, int64_t step) {
+  if (!terminal_) return;
+  finish();
+  fmt::print("saved step {} in {}\n", step, folder);
+}
+
+void Console::finish() {
+  if (live_) fmt::print("\n");
+  live_ = false;
+}
+
+}  // namespace gpipe::app

@@ -1,0 +1,44 @@
+// Who watches a training run: the metrics file, and the person at the console.
+#pragma once
+
+#include "app/run_folder.h"
+#include "core/train/trainer.h"
+
+#include <chrono>
+#include <string>
+
+namespace gpipe::app {
+
+/// A line of metrics.jsonl every `every` steps, and at each validation, epoch end and last step. README.md lists the keys.
+class MetricsFile final : public train::TrainObserver {
+ public:
+  MetricsFile(RunFolder& folder, const pipeline::Plan& plan, int64_t every) : folder_(folder), plan_(plan), every_(every) {}
+  void step_done(const train::StepReport& report) override;
+
+ private:
+  RunFolder& folder_;
+  const pipeline::Plan& plan_;
+  int64_t every_;
+};
+
+/// One live line on a terminal; elsewhere a plain line now and then, and one at each validation.
+class Console final : public train::TrainObserver {
+ public:
+  Console(bool has_classes, int64_t steps_at_start);
+  void step_done(const train::StepReport& report) override;
+  void checkpoint_saved(const std::string& folder, int64_t step) override;
+  /// Ends a live line, so that what follows starts on a line of its own.
+  void finish();
+
+ private:
+  std::string line(const train::StepReport& report) const;
+
+  bool terminal_;
+  bool has_classes_;
+  bool live_ = false;  // a live line stands unfinished
+  int64_t first_step_;
+  double speed_ = 0;  // samples per second, smoothed
+  std::chrono::steady_clock::time_point start_, last_;
+};
+
+}  // namespace gpipe::app

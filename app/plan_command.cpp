@@ -1,0 +1,78 @@
+// plan and verify: what a run would do, and that the pipeline changes nothing about its numbers.
+#include "app/commands.h"
+#include "app/session.h"
+#include "app/tables.h"
+#include "core/pipeline/verify.h"
+#include "core/train/trainer.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace gpipe::app {
+namespace {
+
+/// What a step leaves: its digests, node by node, and those of its ends.
+struct Step {
+  pipeline::DigestRecorder::Digests digests;
+  pipeline::StepResult result;
+  uint64_t losses = 0, gradients = 0, weights = 0;
+};
+
+Step one_step(const Composition& c, const pipeline::Plan& plan) {
+  pipeline::Engine engine(plan);
+  train::Loader data(c.data.train, train::training_loader(c.config.data, c.data.normalization, c.config.train.batch_size, 1));
+  train::Trainer trainer({engine, data, nullptr, *c.optimizer, *c.rate, c.config.train, c.config.checkpoint});
+  trainer.initialise();
+  FirstBatch batch(c);
+  pipeline::MiniBatch mini = batch.view();
+  pipeline::DigestRecorder recorder(static_cast<int>(plan.stages.size()));
+  engine.set_observer(&recorder);
+  std::vector<device::Update> rules;
+  for (size_t i = 0; i < engine.parameter_count(); ++i)
+    rules.push_back(c.optimizer->rule(0, c.config.train.learning_rate, engine.tensors()[i]->spec->decays));
+  Step step;
+  step.result = engine.train(mini, rules, c.config.train.clip_norm);
+  step.digests = recorder.all();
+  step.losses = pipeline::digest(mini.results, static_cast<size_t>(2 * c.config.train.batch_size) * sizeof(float));
+  for (const pipeline::StateTensor* tensor : engine.tensors()) {
+    if (tensor->gradient) step.gradients = pipeline::digest(tensor->gradient.data, tensor->gradient.bytes(), step.gradients);
+    step.weights = pipeline::digest(tensor->value.data, tensor->value.bytes(), step.weights);
+  }
+  return step;
+}
+
+}  // namespace
+
+int run_plan(const Command& command, const Catalog& catalog) {
+  const auto c = open_session(command, catalog);
+  if (command.json) {
+    fmt::print("{}\n", plan_json(*c).dump(2));
+    return 0;
+  }
+  fmt::print("{}\n{}{}\n{}", layer_table(*c->network), stage_table(*c->plan), transfer_words(*c->plan), batch_words(*c));
+  return 0;
+}
+
+int run_verify(const Command& command, const Catalog& catalog) {
+  const auto c = open_session(command, catalog);
+  pipeline::PipelineOptions unpiped = c->config.pipeline;
+  unpiped.partitions = 1;
+  unpiped.balance = {};
+  unpiped.schedule = "gpipe";
+  unpiped.rematerialize = pipeline::Rematerialize::none;
+  const auto reference_plan = plan_with(*c, unpiped);
+  const Step reference = one_step(*c, *reference_plan);
+  const Step piped = one_step(*c, *c->plan);
+  std::string difference = pipeline::first_difference(piped.digests, reference.digests, *c->network);
+  if (difference.empty() && piped.losses != reference.losses) difference = "the losses of the samples";
+  if (difference.empty() && piped.gradients != reference.gradients) difference = "the gradients, summed over micro-batches";
+  if (difference.empty() && piped.weights != reference.weights) difference = "the weights after the update";
+  if (!difference.empty()) throw base::BugError("the plan and an unpiped step differ first at {}", difference);
+  fmt::print("{} stages, {} micro-batches, one step: the same bits as unpiped ({} tensors compared)\n", c->plan->stages.size(),
+             c->plan->micro_batches.count(), reference.digests.size());
+  fmt::print("loss       {:016x}  ({:.6f})\ngradients  {:016x}  (norm {:.6f})\nweights    {:016x}\n", piped.losses,
+             piped.result.loss, piped.gradients, piped.result.gradient_norm, piped.weights);
+  return 0;
+}
+
+}  // namespace gpipe::app

@@ -1,0 +1,119 @@
+#include "core/train/run_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace gpipe::train {
+namespace {
+
+std::vector<int64_t> extents(const tensor::TensorView& view) {
+  return {view.shape.extents().begin(), view.shape.extents().end()};
+}
+
+NamedTensor named(std::string name, const tensor::TensorView& view) {
+  return {std::move(name), extents(view), StoredType::f32, {view.data, view.bytes()}};
+}
+
+/// Copies each tensor found under its name into where `targets` has it.
+void copy_into(const std::vector<NamedTensor>& found, const std::vector<NamedTensor>& targets, const std::string& what,
+               const std::string& folder) {
+  std::vector<ExpectedTensor> expected;
+  for (const NamedTensor& target : targets) expected.push_back({target.name, target.shape, target.dtype});
+  check_tensors(found, expected, what, folder);
+  check_finite(found, folder);
+  std::map<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& tensor : found) by_name[tensor.name] = &tensor;
+  for (const NamedTensor& target : targets)
+    std::memcpy(const_cast<std::byte*>(target.bytes.data()), by_name.at(target.name)->bytes.data(), target.bytes.size());
+}
+
+std::vector<NamedTensor> model_tensors(const pipeline::Engine& engine) {
+  std::vector<NamedTensor> tensors;
+  for (const pipeline::StateTensor* tensor : engine.tensors()) tensors.push_back(named(tensor->name, tensor->value));
+  return tensors;
+}
+
+std::vector<NamedTensor> optimizer_tensors(const pipeline::Engine& engine, const Optimizer& optimizer) {
+  std::vector<NamedTensor> tensors;
+  const std::vector<std::string> slots = optimizer.slots();
+  for (const pipeline::StateTensor* tensor : engine.tensors())
+    for (size_t slot = 0; slot < tensor->slots.size(); ++slot)
+      tensors.push_back(named(tensor->name + "." + slots[slot], tensor->slots[slot]));
+  return tensors;
+}
+
+}  // namespace
+
+RunSaver::RunSaver(base::FileSystem& files, std::string root, const pipeline::Engine& engine, const Optimizer& optimizer,
+                   RunFacts facts, const CheckpointOptions& options)
+    : files_(files),
+      root_(std::move(root)),
+      engine_(engine),
+      optimizer_(optimizer),
+      facts_(std::move(facts)),
+      options_(options) {}
+
+std::string RunSaver::save(const TrainState& state) {
+  CheckpointContents contents;
+  contents.run = facts_.run;
+  contents.step = state.step;
+  contents.model = model_tensors(engine_);
+  contents.optimizer = optimizer_tensors(engine_, optimizer_);
+  contents.state = {{"step", state.step},
+                    {"updates", state.updates},
+                    {"epoch", state.epoch},
+                    {"batch", state.batch},
+                    {"best_step", state.best_step},
+                    {"best_metric", options_.best},
+                    {"batch_size", facts_.batch_size},
+                    {"micro_batches", facts_.micro_batches},
+                    {"threads", facts_.threads},
+                    {"seed", facts_.seed}};
+  if (state.best) contents.state["best"] = *state.best;
+  SavePolicy policy;
+  policy.keep_last = options_.keep_last;
+  policy.best_step = state.best ? state.best_step : -1;
+  return save_checkpoint(files_, root_, contents, policy).folder;
+}
+
+void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint) {
+  copy_into(checkpoint.model(), model_tensors(engine), "model", checkpoint.folder);
+  engine.pack();
+}
+
+TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, const Checkpoint& checkpoint) {
+  copy_into(checkpoint.model(), model_tensors(engine), "model", checkpoint.folder);
+  copy_into(checkpoint.optimizer(), optimizer_tensors(engine, optimizer), "optimizer", checkpoint.folder);
+  engine.pack();
+  TrainState state;
+  try {
+    const nlohmann::json& saved = checkpoint.state;
+    state.step = saved.at("step").get<int64_t>();
+    state.updates = saved.at("updates").get<int64_t>();
+    state.epoch = saved.at("epoch").get<int64_t>();
+    state.batch = saved.at("batch").get<int64_t>();
+    state.best_step = saved.at("best_step").get<int64_t>();
+    if (saved.contains("best")) state.best = saved.at("best").get<double>();
+  } catch (const nlohmann::json::exception& error) {
+    throw base::CheckpointError("{}/state.json: {}; it was written by another version", checkpoint.folder, error.what());
+  }
+  return state;
+}
+
+std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFacts& now) {
+  std::vector<std::string> words;
+  const auto compare = [&](const char* key, const char* setting, int64_t value) {
+    const int64_t saved = checkpoint.state.value(key, value);
+    if (saved != value)
+      words.push_back(
+          fmt::format("{} was {} and is {} now: the run goes on, but not bit for bit as it would have", setting, saved, value));
+  };
+  compare("batch_size", "train.batch_size", now.batch_size);
+  compare("micro_batches", "pipeline.micro_batches", now.micro_batches);
+  compare("threads", "pipeline.threads", now.threads);
+  compare("seed", "train.seed", now.seed);
+  return words;
+}
+
+}  // namespace gpipe::train

@@ -1,0 +1,45 @@
+// Between a run and its checkpoints: the engine's tensors as named tensors, the trainer's state as JSON, and back.
+// Used on the trainer's thread while the engine is idle.
+#pragma once
+
+#include "core/pipeline/engine.h"
+#include "core/train/checkpoint.h"
+#include "core/train/optimizer.h"
+#include "core/train/trainer.h"
+
+#include <string>
+
+namespace gpipe::train {
+
+/// What must be the same for a resumed run to be the same run, bit for bit. Kept in state.json.
+struct RunFacts {
+  std::string run;  // id
+  int64_t batch_size = 0;
+  int64_t micro_batches = 0;
+  int64_t threads = 0;
+  int64_t seed = 0;
+};
+
+class RunSaver final : public CheckpointSaver {
+ public:
+  RunSaver(base::FileSystem& files, std::string root, const pipeline::Engine& engine, const Optimizer& optimizer, RunFacts facts,
+           const CheckpointOptions& options);
+  std::string save(const TrainState& state) override;
+
+ private:
+  base::FileSystem& files_;
+  std::string root_;
+  const pipeline::Engine& engine_;
+  const Optimizer& optimizer_;
+  RunFacts facts_;
+  const CheckpointOptions& options_;
+};
+
+/// Weights and running averages into the engine, which is packed. CheckpointError naming the first difference.
+void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint);
+/// The same with the optimizer's slots, and where the run stood.
+TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, const Checkpoint& checkpoint);
+/// Settings that differ from those of the saved run, one sentence each: the run goes on, but not bit for bit.
+std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFacts& now);
+
+}  // namespace gpipe::train

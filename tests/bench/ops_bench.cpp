@@ -1,0 +1,197 @@
+// ops_bench [THREADS]: the speed of the CPU leaf's ops alone. Convolutions and linear maps in GFLOP/s (one AVX-512 core of
+// the machine the design was measured on reaches about 210), everything else in GB/s of the tensors it must touch.
+// Best of several runs, one JSON line a row.
+#include "core/device/backend.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+namespace {
+
+using namespace gpipe;
+using device::Backend;
+using tensor::DType;
+using tensor::Shape;
+using tensor::TensorView;
+
+double best_seconds(const std::function<void()>& work) {
+  work();
+  double best = 1e9;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int run = 0; run < 200; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const auto end = std::chrono::steady_clock::now();
+    best = std::min(best, std::chrono::duration<double>(end - start).count());
+    if (std::chrono::duration<double>(end - begin).count() > 0.25) break;
+  }
+  return best;
+}
+
+class Tensors {
+ public:
+  explicit Tensors(Backend& backend) : backend_(backend) {}
+  TensorView make(const Shape& shape, DType type = DType::f32) {
+    kept_.push_back(backend_.allocate(static_cast<size_t>(shape.elements()) * 4));
+    const TensorView view{kept_.back()->data(), shape, type};
+    if (type == DType::f32)
+      for (int64_t i = 0; i < view.elements(); ++i) view.f32()[i] = static_cast<float>(i % 17 - 8) * 0.1F;
+    return view;
+  }
+  std::byte* bytes(size_t count) {
+    kept_.push_back(backend_.allocate(count));
+    return kept_.back()->data();
+  }
+
+ private:
+  Backend& backend_;
+  std::vector<std::unique_ptr<device::Memory>> kept_;
+};
+
+void row(const std::string& name, const char* what, double amount, const char* unit, double seconds) {
+  std::printf("{\"op\": \"%s\", \"pass\": \"%s\", \"%s\": %.1f, \"microseconds\": %.1f}\n", name.c_str(), what, unit,
+              amount / seconds * 1e-9, seconds * 1e6);
+  std::fflush(stdout);
+}
+
+void convolution(Backend& backend, int64_t n, int64_t extent, int64_t in, int64_t out, int64_t kernel, int64_t stride,
+                 int64_t groups = 1) {
+  const int64_t pad = kernel / 2, result = (extent + 2 * pad - kernel) / stride + 1;
+  const device::ConvolutionSpec spec{.in_height = extent,
+                                     .in_width = extent,
+                                     .in_channels = in,
+                                     .out_height = result,
+                                     .out_width = result,
+                                     .out_channels = out,
+                                     .kernel = {kernel, kernel},
+                                     .stride = {stride, stride},
+                                     .dilation = {1, 1},
+                                     .pad_top = pad,
+                                     .pad_bottom = pad,
+                                     .pad_left = pad,
+                                     .pad_right = pad,
+                                     .groups = groups,
+                                     .bias = false};
+  const auto op = backend.convolution(spec, {n});
+  Tensors t(backend);
+  const TensorView x = t.make({n, extent, extent, in}), y = t.make({n, result, result, out}), none;
+  const TensorView dx = t.make(x.shape), w = t.make({out, in / groups, kernel, kernel}), dw = t.make(w.shape);
+  std::byte* workspace = t.bytes(op->workspace_bytes());
+  const device::Weight weight{w, t.bytes(op->packed_weight_bytes())};
+  const device::WeightGradient gradient{dw, t.bytes(op->packed_gradient_bytes())};
+  op->pack_weight(w, weight.packed, workspace);
+  const double flops = 2.0 * static_cast<double>(y.elements() * in / groups * kernel * kernel);
+  const std::string name = fmt::format("conv2d {}x{}x{}x{} to {}, kernel {}, stride {}, groups {}", n, extent, extent, in, out,
+                                       kernel, stride, groups);
+  row(name, "forward", flops, "gflops", best_seconds([&] { op->forward(x, weight, none, y, workspace); }));
+  row(name, "backward_input", flops, "gflops", best_seconds([&] { op->backward_input(y, weight, dx, workspace); }));
+  row(name, "backward_weight", flops, "gflops",
+      best_seconds([&] { op->backward_weight(x, y, gradient, none, true, workspace); }));
+}
+
+void linear(Backend& backend, int64_t n, int64_t in, int64_t out) {
+  const auto op = backend.linear({.in_features = in, .out_features = out}, {n});
+  Tensors t(backend);
+  const TensorView x = t.make({n, in}), y = t.make({n, out}), dx = t.make({n, in});
+  const TensorView w = t.make({out, in}), dw = t.make({out, in}), b = t.make({out}), db = t.make({out});
+  std::byte* workspace = t.bytes(op->workspace_bytes());
+  const device::Weight weight{w, t.bytes(op->packed_weight_bytes())};
+  const device::WeightGradient gradient{dw, nullptr};
+  op->pack_weight(w, weight.packed, workspace);
+  const double flops = 2.0 * static_cast<double>(n * in * out);
+  const std::string name = fmt::format("linear {}x{} to {}", n, in, out);
+  row(name, "forward", flops, "gflops", best_seconds([&] { op->forward(x, weight, b, y, workspace); }));
+  row(name, "backward_input", flops, "gflops", best_seconds([&] { op->backward_input(y, weight, dx, workspace); }));
+  row(name, "backward_weight", flops, "gflops", best_seconds([&] { op->backward_weight(x, y, gradient, db, true, workspace); }));
+  row(name, "pack_weight", 3.0 * static_cast<double>(w.bytes()), "gb_per_s",
+      best_seconds([&] { op->pack_weight(w, weight.packed, workspace); }));
+}
+
+void batch_norm(Backend& backend, const Shape& shape) {
+  const int64_t channels = shape.back();
+  const auto op = backend.batch_norm({.sample = shape.sample()}, {shape[0]});
+  Tensors t(backend);
+  const TensorView x = t.make(shape), y = t.make(shape), dy = t.make(shape), dx = t.make(shape);
+  const TensorView scale = t.make({channels}), shift = t.make({channels}), mean = t.make({channels}),
+                   variance = t.make({channels});
+  const TensorView dscale = t.make({channels}), dshift = t.make({channels});
+  std::byte* workspace = t.bytes(op->workspace_bytes());
+  const std::string name = "batch_norm " + shape.text();
+  const double bytes = static_cast<double>(x.bytes());
+  row(name, "forward", 3 * bytes, "gb_per_s",
+      best_seconds([&] { op->forward_train(x, scale, shift, y, mean, variance, workspace); }));
+  row(name, "backward", 5 * bytes, "gb_per_s",
+      best_seconds([&] { op->backward(x, dy, scale, mean, variance, dx, dscale, dshift, true, workspace); }));
+}
+
+void activation(Backend& backend, const char* word, device::ActivationSpec::Kind kind, const Shape& shape) {
+  const auto op = backend.activation({kind});
+  Tensors t(backend);
+  const TensorView x = t.make(shape), y = t.make(shape), d = t.make(shape);
+  const std::string name = std::string(word) + " " + shape.text();
+  row(name, "forward", 2.0 * static_cast<double>(x.bytes()), "gb_per_s", best_seconds([&] { op->forward(x, y); }));
+  row(name, "backward", 3.0 * static_cast<double>(x.bytes()), "gb_per_s", best_seconds([&] { op->backward(y, x, d); }));
+}
+
+void others(Backend& backend, const Shape& shape) {
+  Tensors t(backend);
+  const TensorView x = t.make(shape), y = t.make(shape), z = t.make(shape);
+  const double bytes = static_cast<double>(x.bytes());
+  row("add " + shape.text(), "forward", 3 * bytes, "gb_per_s", best_seconds([&] { backend.add(x, y, z); }));
+  row("copy " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { backend.copy(x, y); }));
+  row("sum_of_squares " + shape.text(), "", bytes, "gb_per_s", best_seconds([&] { backend.sum_of_squares(x); }));
+  const auto dropout = backend.dropout({0.5});
+  row("dropout " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { dropout->apply(x, y, {}); }));
+  const TensorView slots[] = {y, z};
+  const TensorView w = t.make(shape);
+  row("sgd momentum " + shape.text(), "update", 5 * bytes, "gb_per_s",
+      best_seconds([&] { backend.update(device::SgdUpdate{.momentum = 0.9F}, w, x, std::span(slots, 1)); }));
+  backend.fill(z, 1);
+  backend.fill(y, 1);
+  row("adam " + shape.text(), "update", 7 * bytes, "gb_per_s",
+      best_seconds([&] { backend.update(device::AdamUpdate{}, w, x, slots); }));
+  const int64_t half = shape[1] / 2;
+  for (const auto& [word, kind] :
+       {std::pair("max_pool2d", device::PoolSpec::Kind::max), {"avg_pool2d", device::PoolSpec::Kind::average}}) {
+    const auto pool = backend.pool({kind, shape[1], shape[2], shape[3], half, half, {2, 2}, {2, 2}, 0, 0, 0, 0}, {shape[0]});
+    const TensorView small = t.make({shape[0], half, half, shape[3]});
+    std::byte* saved = t.bytes(pool->saved_bytes(shape[0]));
+    row(fmt::format("{} 2x2 {}", word, shape), "forward", 1.25 * bytes, "gb_per_s",
+        best_seconds([&] { pool->forward(x, small, saved, nullptr); }));
+    row(fmt::format("{} 2x2 {}", word, shape), "backward", 1.25 * bytes, "gb_per_s",
+        best_seconds([&] { pool->backward(small, saved, y, nullptr); }));
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const auto backend = device::open_backend("cpu", {.threads = count > 1 ? std::atoi(words[1]) : 1});
+  backend->attach_thread();
+  for (int64_t n : {4, 16}) {
+    convolution(*backend, n, 32, 3, 64, 3, 1);
+    convolution(*backend, n, 32, 64, 64, 3, 1);
+    convolution(*backend, n, 32, 64, 128, 3, 2);
+    convolution(*backend, n, 16, 128, 128, 3, 1);
+    convolution(*backend, n, 8, 256, 256, 3, 1);
+    convolution(*backend, n, 32, 16, 16, 3, 1);
+    convolution(*backend, n, 32, 16, 32, 1, 2);
+    convolution(*backend, n, 32, 64, 64, 3, 1, 64);
+  }
+  for (int64_t n : {4, 16, 64}) linear(*backend, n, 1024, 1024);
+  linear(*backend, 16, 256, 10);
+  for (const Shape& shape :
+       {Shape{16, 32, 32, 64}, Shape{16, 16, 16, 128}, Shape{16, 8, 8, 256}, Shape{16, 32, 32, 16}, Shape{4, 32, 32, 64}})
+    batch_norm(*backend, shape);
+  using Kind = device::ActivationSpec::Kind;
+  const Shape image{16, 32, 32, 64};
+  activation(*backend, "relu", Kind::relu, image);
+  activation(*backend, "gelu", Kind::gelu, image);
+  activation(*backend, "silu", Kind::silu, image);
+  activation(*backend, "tanh", Kind::tanh, image);
+  others(*backend, image);
+}

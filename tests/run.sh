@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds and runs the tests. tests/run.sh [--preset release|asan|tsan] [ctest arguments, e.g. -L default -R pipeline]
+source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
+preset=release
+if [ "${1:-}" = --preset ]; then
+  preset=$2
+  shift 2
+fi
+install_packages
+build "$preset" all
+[ "$preset" = tsan ] && set -- -L thread "$@"
+# libgomp and libdnnl are not built with the sanitizer's run time; what they allocate for good is no leak of ours.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} LSAN_OPTIONS=suppressions=$root/tests/support/lsan.supp:print_suppressions=0
+export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$root/tests/support/tsan.supp:halt_on_error=1} UBSAN_OPTIONS=print_stacktrace=1
+exec ctest --test-dir "$tree" --output-on-failure -j 2 "$@"

@@ -1,0 +1,251 @@
+#include "tests/support/node_run.h"
+
+#include "core/base/rng.h"
+#include "layers/layer_types.h"
+
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace gpipe::test {
+namespace {
+
+using tensor::DType;
+using tensor::Shape;
+using tensor::TensorView;
+
+Floats random_floats(uint64_t seed, uint64_t stream, int64_t count, float scale = 1) {
+  const base::Philox philox(seed, base::Purpose::test, stream);
+  Floats values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = scale * (2 * philox.uniform(i) - 1);
+  return values;
+}
+
+uint64_t seed_of(const OpCase& c) {
+  uint64_t hash = 1469598103934665603ULL;
+  for (char letter : c.text()) hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211ULL;
+  return hash;
+}
+
+bool is_class(const OpCase& c, size_t input) { return c.type == "cross_entropy" && input == 1; }
+
+// A block of the backend's memory with a view in it.
+class Block {
+ public:
+  Block(device::Backend& backend, const Shape& shape, DType type, size_t shift)
+      : memory_(backend.allocate(static_cast<size_t>(shape.elements()) * 4 + shift + 64)),
+        view_{memory_->data() + shift, shape, type} {}
+  const TensorView& view() const { return view_; }
+  void write(const Floats& values) const {
+    if (view_.dtype == DType::f32) {
+      std::memcpy(view_.data, values.data(), view_.bytes());
+      return;
+    }
+    for (size_t i = 0; i < values.size(); ++i) view_.i32()[i] = static_cast<int32_t>(values[i]);
+  }
+  void poison() const { std::memset(view_.data, 0xff, view_.bytes()); }  // NaN
+  Floats read() const { return Floats(view_.f32(), view_.f32() + view_.elements()); }
+
+ private:
+  std::unique_ptr<device::Memory> memory_;
+  TensorView view_;
+};
+
+std::vector<TensorView> views_of(const std::vector<Block>& blocks) {
+  std::vector<TensorView> views;
+  for (const Block& block : blocks) views.push_back(block.view());
+  return views;
+}
+
+class NodeRun {
+ public:
+  NodeRun(const OpCase& c, const NodeData& data, const NodeOptions& options)
+      : case_(c),
+        data_(data),
+        options_(options),
+        backend_(device::open_backend("cpu", {options.threads, {}})),
+        layer_(make_layer_of(c)),
+        output_shape_(layer_->output_shape(c.inputs)) {
+    backend_->attach_thread();
+    device::Batches batches = c.micro_batches;
+    std::sort(batches.rbegin(), batches.rend());
+    batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+    std::array<bool, 64> wanted{};
+    for (size_t i = 0; i < c.inputs.size(); ++i) wanted[i] = options.input_gradients && !(c.is_loss() && i == 1);
+    operation_ = layer_->plan({*backend_, batches, c.inputs, output_shape_, std::span(wanted.data(), c.inputs.size())});
+    wanted_.assign(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(c.inputs.size()));
+    make_state();
+  }
+
+  NodeResult run() {
+    NodeResult result;
+    operation_->pack(state_, workspace_->data());
+    for (size_t micro = 0; micro < case_.micro_batches.size(); ++micro) result.micros.push_back(run_micro(micro, result));
+    if (options_.evaluate) return result;
+    operation_->finish_gradients(state_, workspace_->data());
+    operation_->finish_mini_batch(state_);
+    for (const Block& block : gradients_) result.gradients.push_back(block.read());
+    for (const Block& block : buffers_) result.buffers.push_back(block.read());
+    return result;
+  }
+
+ private:
+  void make_state() {
+    const std::vector<graph::ParameterSpec> specs = layer_->parameters(case_.inputs);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      parameters_.emplace_back(*backend_, specs[i].shape, DType::f32, 0);
+      parameters_.back().write(data_.parameters[i]);
+      gradients_.emplace_back(*backend_, specs[i].shape, DType::f32, 0);
+      gradients_.back().poison();
+    }
+    for (const graph::BufferSpec& spec : layer_->buffers(case_.inputs)) {
+      buffers_.emplace_back(*backend_, spec.shape, DType::f32, 0);
+      backend_->fill(buffers_.back().view(), spec.initial);
+    }
+    parameter_views_ = views_of(parameters_);
+    gradient_views_ = views_of(gradients_);
+    buffer_views_ = views_of(buffers_);
+    const auto block = [&](size_t bytes) {
+      std::unique_ptr<device::Memory> memory = backend_->allocate(bytes);
+      std::memset(memory->data(), 0xff, bytes);
+      return memory;
+    };
+    packed_ = block(operation_->packed_weight_bytes());
+    packed_gradient_ = block(operation_->packed_gradient_bytes());
+    batch_state_ = block(operation_->batch_state_bytes());
+    workspace_ = block(operation_->workspace_bytes());
+    state_ = {parameter_views_, gradient_views_, buffer_views_, packed_->data(), packed_gradient_->data(), batch_state_->data()};
+  }
+
+  MicroResult run_micro(size_t micro, NodeResult& all) {
+    const int64_t samples = case_.micro_batches[micro];
+    graph::Pass pass = pass_of(case_, micro);
+    pass.training = !options_.evaluate;
+    const graph::Needs needs = operation_->needs();
+
+    std::vector<Block> inputs, dx;
+    for (size_t i = 0; i < case_.inputs.size(); ++i) {
+      const DType type = is_class(case_, i) ? DType::i32 : DType::f32;
+      inputs.emplace_back(*backend_, case_.inputs[i].with_batch(samples), type, options_.shift);
+      inputs.back().write(data_.inputs[micro][i]);
+    }
+    Block own_output(*backend_, output_shape_.with_batch(samples), DType::f32, options_.shift);
+    own_output.poison();
+    const bool over_input = options_.in_place && needs.in_place;
+    const TensorView y{over_input ? inputs[0].view().data : own_output.view().data, own_output.view().shape, DType::f32};
+    const std::unique_ptr<device::Memory> saved = backend_->allocate(operation_->saved_bytes(samples));
+
+    const std::vector<TensorView> x = views_of(inputs);
+    operation_->forward({pass, x, y, saved->data(), workspace_->data()}, state_);
+    MicroResult result;
+    result.output.assign(y.f32(), y.f32() + y.elements());
+    if (options_.evaluate) return result;
+    if (options_.recompute) {
+      inputs[0].write(data_.inputs[micro][0]);
+      own_output.poison();
+      std::memset(saved->data(), 0xff, saved->bytes());
+      pass.recompute = true;
+      operation_->forward({pass, x, y, saved->data(), workspace_->data()}, state_);
+      all.recompute_differed |= !same_bits(result.output, Floats(y.f32(), y.f32() + y.elements()));
+      pass.recompute = false;
+    }
+
+    Block dy(*backend_, y.shape, DType::f32, options_.shift);
+    dy.write(data_.dy[micro]);
+    std::vector<TensorView> dx_views;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      dx.emplace_back(*backend_, inputs[i].view().shape, DType::f32, options_.shift);
+      dx.back().poison();
+      const bool over_dy = i == 0 && options_.gradient_in_place && needs.gradient_in_place;
+      dx_views.push_back({!wanted_[i] ? nullptr : over_dy ? dy.view().data : dx.back().view().data, dx.back().view().shape});
+    }
+    std::vector<TensorView> readable;
+    for (const TensorView& view : x) readable.push_back(needs.inputs || view.dtype == DType::i32 ? view : TensorView{});
+    if (case_.is_loss()) readable = x;
+    const graph::BackwardCall call{
+        pass,     readable,          needs.output ? y : TensorView{}, saved->data(), case_.is_loss() ? TensorView{} : dy.view(),
+        dx_views, workspace_->data()};
+    // dx over dy destroys what backward_weight reads: a stage never does that to a node that has one.
+    operation_->backward_input(call, state_);
+    if (operation_->has_backward_weight()) operation_->backward_weight(call, state_);
+    for (const TensorView& view : dx_views)
+      result.dx.push_back(view ? Floats(view.f32(), view.f32() + view.elements()) : Floats());
+    return result;
+  }
+
+  const OpCase& case_;
+  const NodeData& data_;
+  NodeOptions options_;
+  std::unique_ptr<device::Backend> backend_;
+  std::unique_ptr<graph::Layer> layer_;
+  Shape output_shape_;
+  std::unique_ptr<graph::Operation> operation_;
+  std::vector<bool> wanted_;
+  std::vector<Block> parameters_, gradients_, buffers_;
+  std::vector<TensorView> parameter_views_, gradient_views_, buffer_views_;
+  std::unique_ptr<device::Memory> packed_, packed_gradient_, batch_state_, workspace_;
+  graph::NodeState state_;
+};
+
+}  // namespace
+
+const graph::LayerType& layer_type(const std::string& name) {
+  for (const graph::LayerType* type : layers::layer_types())
+    if (type->name == name) return *type;
+  throw std::runtime_error("no layer " + name);
+}
+
+std::unique_ptr<graph::Layer> make_layer_of(const OpCase& c) {
+  base::Problems problems;
+  std::unique_ptr<graph::Layer> layer = layer_type(c.type).make(c.tree(), c.type, problems);
+  problems.throw_if_any();
+  return layer;
+}
+
+graph::Pass pass_of(const OpCase& c, size_t micro) {
+  const auto sum = [&](size_t count) {
+    return std::accumulate(c.micro_batches.begin(), c.micro_batches.begin() + static_cast<std::ptrdiff_t>(count), int64_t{0});
+  };
+  graph::Pass pass;
+  pass.seed = 5;
+  pass.step = 3;
+  pass.micro = static_cast<int>(micro);
+  pass.first_sample = sum(micro);
+  pass.samples = c.micro_batches[micro];
+  pass.mini_batch_samples = sum(c.micro_batches.size());
+  pass.node = 11;
+  return pass;
+}
+
+NodeData make_data(const OpCase& c) {
+  const uint64_t seed = seed_of(c);
+  const std::unique_ptr<graph::Layer> layer = make_layer_of(c);
+  const Shape output = layer->output_shape(c.inputs);
+  NodeData data;
+  for (const graph::ParameterSpec& spec : layer->parameters(c.inputs))
+    data.parameters.push_back(random_floats(seed, 1 + data.parameters.size(), spec.shape.elements()));
+  for (size_t micro = 0; micro < c.micro_batches.size(); ++micro) {
+    const graph::Pass pass = pass_of(c, micro);
+    std::vector<Floats> inputs;
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      Floats values = random_floats(seed, 100 + 10 * micro + i, pass.samples * c.inputs[i].elements(), 3);
+      if (is_class(c, i))
+        for (float& value : values) value = std::floor((value / 6 + 0.5F) * 0.999F * static_cast<float>(c.inputs[0].back()));
+      inputs.push_back(std::move(values));
+    }
+    data.inputs.push_back(std::move(inputs));
+    Floats dy = random_floats(seed, 1000 + micro, pass.samples * output.elements());
+    if (c.is_loss())
+      for (size_t i = 0; i < dy.size(); ++i) dy[i] = i % 2 == 0 ? 1.0F / static_cast<float>(pass.mini_batch_samples) : 0;
+    data.dy.push_back(std::move(dy));
+  }
+  return data;
+}
+
+NodeResult run_node(const OpCase& c, const NodeData& data, const NodeOptions& options) { return NodeRun(c, data, options).run(); }
+
+bool same_bits(const Floats& a, const Floats& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+}  // namespace gpipe::test
