@@ -11,6 +11,7 @@
 
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -153,6 +154,7 @@ class Builder : public YAML::EventHandler {
     if (!map.keys.insert(key).second) {
       refuse(mark, fmt::format("duplicate key {}: it stands already at {}", base::shown(key), map.tree.key_where(key).text()));
     }
+    if (map.keys.size() > limits_.keys) refuse(mark, fmt::format("a map has at most {} keys", limits_.keys));
     map.key = key;
     map.key_where = place(mark);
     map.has_key = true;
@@ -235,18 +237,26 @@ class NothingMore : public YAML::EventHandler {
   std::string source_;
 };
 
-/// The parser takes a long row of brackets for the start of a key and says something misleading about it.
-void refuse_rows_of_brackets(const std::string& text, const std::string& source, const YamlLimits& limits) {
-  size_t row = 0;
+/// What would cost the parser much memory, or make it say something misleading, before it is even asked: it takes brackets
+/// for the start of a key until their line ends.
+void guard_parser(const std::string& text, const std::string& source, const YamlLimits& limits) {
+  constexpr size_t open_limit = 1000;  // far above limits.depth, as brackets in texts and comments are counted too
+  size_t row = 0, open = 0, marks = 0;
   int line = 1, column = 1;
   for (const char c : text) {
-    if (c == '[' || c == '{') {
-      if (++row > limits.depth) {
-        throw ConfigError("{}:{}:{}: lists and maps stand more than {} deep in each other", source, line, column, limits.depth);
-      }
-    } else if (c != ' ' && c != '\n') {
-      row = 0;
+    const bool opens = c == '[' || c == '{', closes = c == ']' || c == '}';
+    if (c != ' ' && c != '\n') row = opens ? row + 1 : 0;
+    if (opens) ++open;
+    if (closes && open > 0) --open;
+    if (row > limits.depth || open > open_limit) {
+      throw ConfigError("{}:{}:{}: lists and maps stand more than {} deep in each other", source, line, column, limits.depth);
     }
+    if (opens || closes || std::string_view(",:\"'&*!?").find(c) != std::string_view::npos) ++marks;
+    if (marks > limits.marks_in_line) {
+      throw ConfigError("{}:{}:{}: more than {} brackets, quotes and commas stand in one line: break it", source, line, column,
+                        limits.marks_in_line);
+    }
+    if (c == '\n') marks = 0;
     column = c == '\n' ? 1 : column + 1;
     line += c == '\n' ? 1 : 0;
   }
@@ -256,7 +266,7 @@ void refuse_rows_of_brackets(const std::string& text, const std::string& source,
 
 Tree parse_yaml(const std::string& text, const std::string& source, const YamlLimits& limits) {
   const std::string clean = clean_text(text, source, limits.bytes);
-  refuse_rows_of_brackets(clean, source, limits);
+  guard_parser(clean, source, limits);
   const Lines lines(clean);
   Builder builder(lines, source, limits);
   try {

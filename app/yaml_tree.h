@@ -17,6 +17,8 @@ struct YamlLimits {
   size_t key_bytes = 256;           // of one key
   size_t depth = 64;                // lists and maps inside each other
   size_t nodes = 100'000;           // values, after aliases are expanded
+  size_t keys = 1000;               // of one map: whoever looks one up may go through all
+  size_t marks_in_line = 20'000;    // brackets, quotes and commas of one line, which the parser holds all at once
 };
 
 /// `source` is the name that messages use: a path, or "--set a.b". Empty text gives null.

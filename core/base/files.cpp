@@ -236,8 +236,9 @@ void make_folders(FileSystem& files, const std::string& path) {
     const int error = errno;
     struct stat found {};
     if (error == EEXIST && ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return;
-    fail_call("mkdir", path, error);
+    fail_call("mkdir", path, error == EEXIST ? ENOTDIR : error);
   }
+  sync_folder(files, parent_of(path));
 }
 
 void sync_folder(FileSystem& files, const std::string& path) {
@@ -303,7 +304,10 @@ std::string temporary_sibling(const std::string& path) {
   const size_t slash = path.find_last_of('/', end);
   const std::string name =
       path.substr(slash == std::string::npos ? 0 : slash + 1, end - (slash == std::string::npos ? 0 : slash + 1) + 1);
-  return fmt::format("{}/.{}.tmp-{}-{}", parent, name, ::getpid(), count++);
+  while (true) {  // another process of our number may have left one; creation is exclusive all the same
+    std::string sibling = fmt::format("{}/.{}.tmp-{}-{}", parent, name, ::getpid(), count++);
+    if (!kind_of(sibling)) return sibling;
+  }
 }
 
 bool is_temporary_name(const std::string& name) { return name.starts_with('.') && name.find(".tmp-") != std::string::npos; }

@@ -86,7 +86,7 @@ void write_new_file(FileSystem& files, const std::string& path, std::string_view
 void atomic_write(FileSystem& files, const std::string& path, std::string_view text);
 
 void make_folder(FileSystem& files, const std::string& path);   // FileError if it exists
-void make_folders(FileSystem& files, const std::string& path);  // with parents; existing ones are fine
+void make_folders(FileSystem& files, const std::string& path);  // with parents, durably; existing ones are fine
 void sync_folder(FileSystem& files, const std::string& path);
 void rename(FileSystem& files, const std::string& from, const std::string& to);
 /// A folder and all below it; links are removed, never followed. FileError on the first failure.
@@ -103,7 +103,7 @@ std::vector<Entry> list_folder(const std::string& path);  // FileError
 std::optional<Entry::Kind> kind_of(const std::string& path);
 
 std::string parent_of(const std::string& path);  // "." where there is none
-/// A sibling's name that no other process uses: ".NAME.tmp-<pid>-<n>".
+/// A sibling's name that nothing has now: ".NAME.tmp-<pid>-<n>".
 std::string temporary_sibling(const std::string& path);
 bool is_temporary_name(const std::string& name);
 

@@ -213,6 +213,21 @@ TEST_CASE("K3: any flipped bit is found, in the manifest and in every file, with
   CHECK(load_refusal(folder).empty());
 }
 
+TEST_CASE("E10: a file that the disk lost a part of, or added to, is refused with both sizes") {
+  const test::TempFolder root;
+  const std::string folder = save(root.path(), 1);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const fs::path path = fs::path(folder) / name;
+    const std::string good = slurp(path);
+    for (const std::string& bad : {std::string(), good.substr(0, good.size() - 1), good + "x", good + std::string(100000, 'x')}) {
+      put(path, bad);
+      check_contains(load_refusal(folder), name);
+      check_contains(load_refusal(folder), std::to_string(good.size()));
+    }
+    put(path, good);
+  }
+}
+
 TEST_CASE("damage in a large file names its block") {
   std::vector<std::byte> bytes(3 * train::manifest_block_bytes + 5);
   const train::FileDigest before = train::digest_of(bytes);
