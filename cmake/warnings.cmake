@@ -14,6 +14,9 @@ if(GPIPE_NATIVE)
   add_compile_options(-march=native)
 endif()
 
+if(GPIPE_SANITIZE)
+  target_compile_options(gpipe_warnings INTERFACE -Wno-maybe-uninitialized)  # the instrumentation hides from GCC what is set
+endif()
 if(GPIPE_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace gpipe::device {
@@ -35,6 +36,8 @@ class Op {
   Op& operator=(const Op&) = delete;
   virtual ~Op() = default;
   virtual size_t workspace_bytes() const { return 0; }
+  /// The vendor's names of what runs underneath, for benches and tests: "brgconv:avx512_core jit:avx512_core"; or "".
+  virtual std::string implementation() const { return {}; }
 };
 
 /// A weight that the device may keep in a layout of its own. `packed_*` = 0 means: the plain one is used as it is.

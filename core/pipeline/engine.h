@@ -48,7 +48,7 @@ class Engine {
   const std::vector<StateTensor*>& tensors() const { return tensors_; }
   size_t parameter_count() const { return parameter_count_; }
 
-  /// Of the last train() or evaluate(): seconds that each stage's thread spent in tasks.
+  /// Of the last train() or evaluate(): seconds that each stage's thread worked, that is: did not wait.
   std::span<const double> busy_seconds() const { return busy_seconds_; }
   size_t arena_bytes(int stage) const { return stages_[static_cast<size_t>(stage)]->arena_bytes(); }
   const Plan& plan() const { return plan_; }

@@ -222,12 +222,15 @@ void Stage::evaluate(const MiniBatch& batch) {
 }
 
 void Stage::finish_gradients(std::span<double> sums_of_squares) {
+  const auto start = Clock::now();
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
     operation(index).finish_gradients(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, tasks_base_);
   for (size_t i = 0; i < parameter_count_; ++i) sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensors_[i].gradient);
+  busy_seconds_ += seconds_since(start);
 }
 
 void Stage::update(std::span<const device::Update> rules) {
+  const auto start = Clock::now();
   for (size_t i = 0; i < parameter_count_; ++i) {
     StateTensor& tensor = tensors_[i];
     stage_plan_.backend->update(rules[i], tensor.value, tensor.gradient, tensor.slots);
@@ -235,6 +238,7 @@ void Stage::update(std::span<const device::Update> rules) {
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
     operation(index).finish_mini_batch(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state);
   pack();
+  busy_seconds_ += seconds_since(start);
 }
 
 void Stage::pack() {

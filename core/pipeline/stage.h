@@ -74,7 +74,7 @@ class Stage {
 
   std::vector<StateTensor>& tensors() { return tensors_; }  // parameters first, then running averages
   size_t parameter_count() const { return parameter_count_; }
-  double busy_seconds() const { return busy_seconds_; }  // of the last train() or evaluate()
+  double busy_seconds() const { return busy_seconds_; }  // of the last train() to update(), or evaluate(): all but waiting
   void set_observer(InstructionObserver* observer) { observer_ = observer; }
   size_t arena_bytes() const { return memory_->bytes(); }
 

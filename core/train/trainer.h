@@ -45,7 +45,7 @@ struct StepReport {
   bool updated = true;
   double samples_per_second = 0, seconds = 0, seconds_waiting = 0;  // of this step; waiting for data
   std::span<const double> busy_seconds;                             // by stage
-  double bubble = 0;                                                // share of the stages' time in which they had no task
+  double bubble = 0;                                                // share of the stages' time in which they waited
   bool last_of_epoch = false;
   std::optional<Evaluation> validation;
 };

@@ -149,7 +149,7 @@ void others(Backend& backend, const Shape& shape) {
   const TensorView slots[] = {y, z};
   const TensorView w = t.make(shape);
   row("sgd momentum " + shape.text(), "update", 5 * bytes, "gb_per_s",
-      best_seconds([&] { backend.update(device::SgdUpdate{.momentum = 0.9F}, w, x, std::span(slots, 1)); }));
+      best_seconds([&] { backend.update(device::MomentumUpdate{.momentum = 0.9F}, w, x, std::span(slots, 1)); }));
   backend.fill(z, 1);
   backend.fill(y, 1);
   row("adam " + shape.text(), "update", 7 * bytes, "gb_per_s",

@@ -24,6 +24,7 @@ class OnednnConvolution final : public ConvolutionOp {
   }
 
   size_t workspace_bytes() const override { return workspace_; }
+  std::string implementation() const override { return implementation_; }
   size_t packed_weight_bytes() const override { return packed_; }
   size_t packed_gradient_bytes() const override { return gradient_ == plain_ ? 0 : bytes_of(gradient_); }
 
@@ -89,6 +90,7 @@ class OnednnConvolution final : public ConvolutionOp {
     Plan plan{batch, {}, {}, {}};
     const auto forward = describe_forward(shape, team_.engine);
     if (first) forward_ = forward.weights_desc();
+    implementation_ += std::string(forward.impl_info_str()) + " ";
     if (s.bias)
       plan.forward =
           Kernel::plan(forward, dnnl::convolution_forward(forward), team_.engine,
@@ -100,6 +102,7 @@ class OnednnConvolution final : public ConvolutionOp {
       shape.weight = first ? any_weight() : backward_;
       const auto input = describe_backward_input(shape, team_.engine, forward);
       if (first) backward_ = input.weights_desc();
+      implementation_ += std::string(input.impl_info_str()) + " ";
       plan.backward_input =
           Kernel::plan(input, dnnl::convolution_backward_data(input), team_.engine,
                        {{DNNL_ARG_DIFF_DST, shape.y}, {DNNL_ARG_WEIGHTS, backward_}, {DNNL_ARG_DIFF_SRC, shape.x}});
@@ -113,6 +116,7 @@ class OnednnConvolution final : public ConvolutionOp {
     shape.weight = first ? any_weight() : gradient_;
     const auto weight = describe_backward_weight(shape, team_.engine, forward);
     if (first) gradient_ = weight.diff_weights_desc();
+    implementation_ += std::string(weight.impl_info_str()) + " ";
     const dnnl::convolution_backward_weights primitive(weight);
     if (spec_.bias)
       plan.backward_weight = Kernel::plan(weight, primitive, team_.engine,
@@ -171,6 +175,7 @@ class OnednnConvolution final : public ConvolutionOp {
   std::vector<Plan> plans_;
   Kernel to_forward_, to_backward_, to_plain_;
   size_t packed_ = 0, backward_offset_ = 0, workspace_ = 0;
+  std::string implementation_;
 };
 
 }  // namespace

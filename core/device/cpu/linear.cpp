@@ -19,6 +19,7 @@ class OnednnLinear final : public LinearOp {
   }
 
   size_t workspace_bytes() const override { return workspace_; }
+  std::string implementation() const override { return implementation_; }
   size_t packed_weight_bytes() const override { return packed_; }
   size_t packed_gradient_bytes() const override { return 0; }
 
@@ -74,6 +75,7 @@ class OnednnLinear final : public LinearOp {
     const auto forward =
         describe_matmul(x, first ? describe({in, out}, Tag::any) : forward_, bias, y, attributes(), team_.engine);
     if (first) forward_ = forward.weights_desc();
+    implementation_ += std::string(forward.impl_info_str()) + " ";
     if (spec_.bias)
       plan.forward = Kernel::plan(forward, dnnl::matmul(forward), team_.engine,
                                   {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, bias}});
@@ -84,6 +86,7 @@ class OnednnLinear final : public LinearOp {
     if (spec_.input_gradient) {
       const auto input = describe_matmul(y, first ? describe({out, in}, Tag::any) : backward_, {}, x, attributes(), team_.engine);
       if (first) backward_ = input.weights_desc();
+      implementation_ += std::string(input.impl_info_str()) + " ";
       plan.backward_input = Kernel::plan(input, dnnl::matmul(input), team_.engine,
                                          {{DNNL_ARG_SRC, y}, {DNNL_ARG_WEIGHTS, backward_}, {DNNL_ARG_DST, x}});
     }
@@ -98,6 +101,7 @@ class OnednnLinear final : public LinearOp {
     const auto write = describe_matmul(transposed, x, {}, gradient, attributes(), team_.engine);
     plan.write_weight = Kernel::plan(write, dnnl::matmul(write), team_.engine, arguments);
     const auto add = describe_matmul(transposed, x, {}, gradient, adding, team_.engine);
+    implementation_ += std::string(write.impl_info_str()) + " " + add.impl_info_str() + " ";
     plan.add_weight = Kernel::plan(add, dnnl::matmul(add), team_.engine, arguments);
     plans_.push_back(std::move(plan));
   }
@@ -134,6 +138,7 @@ class OnednnLinear final : public LinearOp {
   Kernel to_forward_, to_backward_;
   std::optional<Tiles> forward_tiles_, backward_tiles_;
   size_t packed_ = 0, backward_offset_ = 0, workspace_ = 0;
+  std::string implementation_;
 };
 
 }  // namespace
