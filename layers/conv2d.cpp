@@ -1,6 +1,6 @@
 // conv2d: torch.nn.Conv2d on channels-last images.
 #include "layers/initial.h"
-#include "layers/support.h"
+#include "layers/weighted.h"
 #include "layers/window.h"
 
 namespace gpipe::layers {
@@ -45,40 +45,6 @@ const base::FieldSet<Conv2dConfig>& conv2d_fields() {
   }();
   return fields;
 }
-
-class Conv2dOperation final : public Operation {
- public:
-  Conv2dOperation(const device::ConvolutionSpec& spec, const PlanContext& context)
-      : op_(context.backend.convolution(spec, context.batches)) {}
-
-  Needs needs() const override { return {.inputs = true}; }
-  size_t workspace_bytes() const override { return op_->workspace_bytes(); }
-  size_t packed_weight_bytes() const override { return op_->packed_weight_bytes(); }
-  size_t packed_gradient_bytes() const override { return op_->packed_gradient_bytes(); }
-  bool has_backward_weight() const override { return true; }
-
-  void forward(const ForwardCall& call, const NodeState& state) override {
-    op_->forward(call.inputs[0], weight(state), parameter(state.parameters, 1), call.output, call.workspace);
-  }
-  void backward_input(const BackwardCall& call, const NodeState& state) override {
-    if (call.dx[0]) op_->backward_input(call.dy, weight(state), call.dx[0], call.workspace);
-  }
-  void backward_weight(const BackwardCall& call, const NodeState& state) override {
-    op_->backward_weight(call.inputs[0], call.dy, {state.gradients[0], state.packed_gradient}, parameter(state.gradients, 1),
-                         call.pass.micro > 0, call.workspace);
-  }
-  void pack(const NodeState& state, std::byte* workspace) override {
-    op_->pack_weight(state.parameters[0], state.packed_weight, workspace);
-  }
-  void finish_gradients(const NodeState& state, std::byte* workspace) override {
-    if (op_->packed_gradient_bytes() > 0) op_->unpack_gradient(state.packed_gradient, state.gradients[0], workspace);
-  }
-
- private:
-  static device::Weight weight(const NodeState& state) { return {state.parameters[0], state.packed_weight}; }
-
-  std::unique_ptr<device::ConvolutionOp> op_;
-};
 
 class Conv2d final : public Layer {
  public:
@@ -134,7 +100,7 @@ class Conv2d final : public Layer {
         .bias = config_.bias,
         .input_gradient = context.input_gradients[0],
     };
-    return std::make_unique<Conv2dOperation>(spec, context);
+    return make_weighted_operation(context.backend.convolution(spec, context.batches), false);
   }
 
  private:

@@ -1,6 +1,6 @@
 // cross_entropy: torch.nn.functional.cross_entropy of logits [classes] and one class a sample, averaged over the samples
 // of the whole mini-batch. The output of a sample is [its loss, 1 if the largest logit is the target's].
-#include "layers/support.h"
+#include "layers/loss.h"
 
 namespace gpipe::layers {
 namespace {
@@ -20,21 +20,6 @@ const base::FieldSet<CrossEntropyConfig>& cross_entropy_fields() {
   return fields;
 }
 
-class CrossEntropyOperation final : public Operation {
- public:
-  explicit CrossEntropyOperation(std::unique_ptr<device::CrossEntropyOp> op) : op_(std::move(op)) {}
-
-  Needs needs() const override { return {.inputs = true}; }
-  void forward(const ForwardCall& call, const NodeState&) override { op_->forward(call.inputs[0], call.inputs[1], call.output); }
-  void backward_input(const BackwardCall& call, const NodeState&) override {
-    const float scale = static_cast<float>(1.0 / static_cast<double>(call.pass.mini_batch_samples));
-    if (call.dx[0]) op_->backward(call.inputs[0], call.inputs[1], scale, call.dx[0]);
-  }
-
- private:
-  std::unique_ptr<device::CrossEntropyOp> op_;
-};
-
 class CrossEntropy final : public Layer {
  public:
   explicit CrossEntropy(const CrossEntropyConfig& config) : config_(config) {}
@@ -49,8 +34,7 @@ class CrossEntropy final : public Layer {
     return {12 * inputs[0].elements(), 14 * inputs[0].elements(), 0};
   }
   std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return std::make_unique<CrossEntropyOperation>(
-        context.backend.cross_entropy({context.inputs[0].back(), config_.label_smoothing}));
+    return make_loss_operation(context.backend.cross_entropy({context.inputs[0].back(), config_.label_smoothing}));
   }
 
  private:

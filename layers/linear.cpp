@@ -1,6 +1,6 @@
 // linear: torch.nn.Linear on [features], or on each position of [positions, features].
 #include "layers/initial.h"
-#include "layers/support.h"
+#include "layers/weighted.h"
 
 namespace gpipe::layers {
 namespace {
@@ -28,39 +28,6 @@ const base::FieldSet<LinearConfig>& linear_fields() {
   }();
   return fields;
 }
-
-class LinearOperation final : public Operation {
- public:
-  explicit LinearOperation(std::unique_ptr<device::LinearOp> op) : op_(std::move(op)) {}
-
-  Needs needs() const override { return {.inputs = true}; }
-  size_t workspace_bytes() const override { return op_->workspace_bytes(); }
-  size_t packed_weight_bytes() const override { return op_->packed_weight_bytes(); }
-  size_t packed_gradient_bytes() const override { return op_->packed_gradient_bytes(); }
-  bool has_backward_weight() const override { return true; }
-
-  void forward(const ForwardCall& call, const NodeState& state) override {
-    op_->forward(as_rows(call.inputs[0]), weight(state), parameter(state.parameters, 1), as_rows(call.output), call.workspace);
-  }
-  void backward_input(const BackwardCall& call, const NodeState& state) override {
-    if (call.dx[0]) op_->backward_input(as_rows(call.dy), weight(state), as_rows(call.dx[0]), call.workspace);
-  }
-  void backward_weight(const BackwardCall& call, const NodeState& state) override {
-    op_->backward_weight(as_rows(call.inputs[0]), as_rows(call.dy), {state.gradients[0], state.packed_gradient},
-                         parameter(state.gradients, 1), call.pass.micro > 0, call.workspace);
-  }
-  void pack(const NodeState& state, std::byte* workspace) override {
-    op_->pack_weight(state.parameters[0], state.packed_weight, workspace);
-  }
-  void finish_gradients(const NodeState& state, std::byte* workspace) override {
-    if (op_->packed_gradient_bytes() > 0) op_->unpack_gradient(state.packed_gradient, state.gradients[0], workspace);
-  }
-
- private:
-  static device::Weight weight(const NodeState& state) { return {state.parameters[0], state.packed_weight}; }
-
-  std::unique_ptr<device::LinearOp> op_;
-};
 
 class Linear final : public Layer {
  public:
@@ -94,7 +61,7 @@ class Linear final : public Layer {
                                   .out_features = config_.out_features,
                                   .bias = config_.bias,
                                   .input_gradient = context.input_gradients[0]};
-    return std::make_unique<LinearOperation>(context.backend.linear(spec, rows));
+    return make_weighted_operation(context.backend.linear(spec, rows), true);
   }
 
  private:

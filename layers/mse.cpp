@@ -1,24 +1,9 @@
 // mse: torch.nn.functional.mse_loss, the mean over a sample's elements averaged over the samples of the whole mini-batch.
 // The output of a sample is [its loss, 0].
-#include "layers/support.h"
+#include "layers/loss.h"
 
 namespace gpipe::layers {
 namespace {
-
-class MseOperation final : public Operation {
- public:
-  explicit MseOperation(std::unique_ptr<device::MeanSquaredErrorOp> op) : op_(std::move(op)) {}
-
-  Needs needs() const override { return {.inputs = true}; }
-  void forward(const ForwardCall& call, const NodeState&) override { op_->forward(call.inputs[0], call.inputs[1], call.output); }
-  void backward_input(const BackwardCall& call, const NodeState&) override {
-    const float scale = static_cast<float>(1.0 / static_cast<double>(call.pass.mini_batch_samples));
-    if (call.dx[0]) op_->backward(call.inputs[0], call.inputs[1], scale, call.dx[0]);
-  }
-
- private:
-  std::unique_ptr<device::MeanSquaredErrorOp> op_;
-};
 
 class Mse final : public Layer {
  public:
@@ -31,7 +16,7 @@ class Mse final : public Layer {
     return {3 * inputs[0].elements(), 2 * inputs[0].elements(), 0};
   }
   std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return std::make_unique<MseOperation>(context.backend.mean_squared_error());
+    return make_loss_operation(context.backend.mean_squared_error());
   }
 };
 

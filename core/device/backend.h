@@ -46,14 +46,14 @@ class Backend {
   /// Makes the calling thread this stage's: sizes its team and binds it to the stage's cores.
   virtual void attach_thread() = 0;
 
-  virtual std::unique_ptr<ConvolutionOp> convolution(const ConvolutionSpec&, const Batches&) = 0;
-  virtual std::unique_ptr<LinearOp> linear(const LinearSpec&, const Batches&) = 0;
+  virtual std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec&, const Batches&) = 0;
+  virtual std::unique_ptr<WeightedOp> linear(const LinearSpec&, const Batches&) = 0;
   virtual std::unique_ptr<PoolOp> pool(const PoolSpec&, const Batches&) = 0;
   virtual std::unique_ptr<BatchNormOp> batch_norm(const BatchNormSpec&, const Batches&) = 0;
   virtual std::unique_ptr<ActivationOp> activation(const ActivationSpec&) = 0;
   virtual std::unique_ptr<DropoutOp> dropout(const DropoutSpec&) = 0;
-  virtual std::unique_ptr<CrossEntropyOp> cross_entropy(const CrossEntropySpec&) = 0;
-  virtual std::unique_ptr<MeanSquaredErrorOp> mean_squared_error() = 0;
+  virtual std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec&) = 0;
+  virtual std::unique_ptr<LossOp> mean_squared_error() = 0;
   virtual std::unique_ptr<ConcatOp> concat() = 0;
 
   // Plain element-wise work on f32; views of equal size. `out` may be `a` or `b`.

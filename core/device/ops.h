@@ -40,17 +40,6 @@ class Op {
   virtual std::string implementation() const { return {}; }
 };
 
-/// A weight that the device may keep in a layout of its own. `packed_*` = 0 means: the plain one is used as it is.
-class WeightedOp : public Op {
- public:
-  virtual size_t packed_weight_bytes() const = 0;    // all packed copies (forward, backward) of the weight
-  virtual size_t packed_gradient_bytes() const = 0;  // accumulator of the weight gradient in the device's layout
-  /// Refreshes the packed copies; once after each update.
-  virtual void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) = 0;
-  /// Accumulator -> plain gradient; once a mini-batch. Only called when packed_gradient_bytes() > 0.
-  virtual void unpack_gradient(const std::byte* packed_gradient, const TensorView& gradient, std::byte* workspace) = 0;
-};
-
 /// The weight of a WeightedOp as its calls get it: `packed` is null when packed_weight_bytes() is 0.
 struct Weight {
   TensorView plain;
@@ -62,6 +51,25 @@ struct WeightGradient {
   std::byte* packed = nullptr;
 };
 
+/// An op with a weight and perhaps a bias (a null view where there is none): convolution, linear. The device may keep the weight
+/// in a layout of its own. `packed_*` = 0 means: the plain one is used as it is.
+class WeightedOp : public Op {
+ public:
+  virtual size_t packed_weight_bytes() const = 0;    // all packed copies (forward, backward) of the weight
+  virtual size_t packed_gradient_bytes() const = 0;  // accumulator of the weight gradient in the device's layout
+  /// Refreshes the packed copies; once after each update.
+  virtual void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) = 0;
+  /// Accumulator -> plain gradient; once a mini-batch. Only called when packed_gradient_bytes() > 0.
+  virtual void unpack_gradient(const std::byte* packed_gradient, const TensorView& gradient, std::byte* workspace) = 0;
+
+  virtual void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y,
+                       std::byte* workspace) = 0;
+  virtual void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) = 0;
+  virtual void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
+                               bool accumulate, std::byte* workspace) = 0;
+};
+
+/// x [N,H,W,C], weight [O, C/groups, kH, kW], bias [O], y [N,H',W',O]. Cross-correlation, as in PyTorch.
 struct ConvolutionSpec {
   int64_t in_height, in_width, in_channels;
   int64_t out_height, out_width, out_channels;
@@ -72,30 +80,11 @@ struct ConvolutionSpec {
   bool input_gradient = true;  // false: backward_input will never be called
 };
 
-/// x [N,H,W,C], weight [O, C/groups, kH, kW], bias [O], y [N,H',W',O]. Cross-correlation, as in PyTorch.
-class ConvolutionOp : public WeightedOp {
- public:
-  virtual void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y,
-                       std::byte* workspace) = 0;
-  virtual void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) = 0;
-  virtual void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
-                               bool accumulate, std::byte* workspace) = 0;
-};
-
+/// x [N, in], weight [out, in], bias [out], y [N, out]. N counts rows: samples, or samples times positions.
 struct LinearSpec {
   int64_t in_features, out_features;
   bool bias = true;
   bool input_gradient = true;
-};
-
-/// x [N, in], weight [out, in], bias [out], y [N, out]. N counts rows: samples, or samples times positions.
-class LinearOp : public WeightedOp {
- public:
-  virtual void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y,
-                       std::byte* workspace) = 0;
-  virtual void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) = 0;
-  virtual void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
-                               bool accumulate, std::byte* workspace) = 0;
 };
 
 struct PoolSpec {
@@ -182,18 +171,13 @@ struct CrossEntropySpec {
   double label_smoothing = 0.0;
 };
 
-/// Rows of logits [N, C], targets [N] i32. `result` [N, 2] f32: the sample's loss, and 1 where the largest logit is the target's.
-class CrossEntropyOp : public Op {
- public:
-  virtual void forward(const TensorView& logits, const TensorView& targets, const TensorView& result) = 0;
-  /// dlogits = scale * d(loss of the row)/d(logits); dlogits may be the memory of logits.
-  virtual void backward(const TensorView& logits, const TensorView& targets, float scale, const TensorView& dlogits) = 0;
-};
-
-/// prediction and target [N, ...] f32. `result` [N, 2]: the mean over the sample's elements of (p - t)^2, and 0.
-class MeanSquaredErrorOp : public Op {
+/// Prediction and target of a sample to `result` [N, 2] f32: its loss, and 1 where the prediction hits.
+/// Cross-entropy: logits [N, C], targets [N] i32; a hit is when the largest logit is the target's. Mean squared error: both
+/// [N, ...] f32, the mean over a sample's elements of (p - t)^2; never a hit.
+class LossOp : public Op {
  public:
   virtual void forward(const TensorView& prediction, const TensorView& target, const TensorView& result) = 0;
+  /// dprediction = scale * d(loss of the sample)/d(prediction); it may be the memory of prediction.
   virtual void backward(const TensorView& prediction, const TensorView& target, float scale, const TensorView& dprediction) = 0;
 };
 

@@ -92,6 +92,19 @@ bool may_overwrite_input(const CompileState& state, const std::vector<Place>& pl
          !input_is_needed && places[static_cast<size_t>(value)].kind == Place::Kind::arena;
 }
 
+/// A node's forward, its inputs at their places; those that this stage does not make are looked up on first use.
+Instruction forward_call(CompileState& state, int node, std::vector<Place>& places) {
+  Instruction instruction{.kind = Instruction::Kind::forward, .node = node};
+  for (const int value : state.node_at(node).inputs) {
+    Place& place = places[static_cast<size_t>(value)];
+    if (!place) place = state.outside(value);
+    instruction.inputs.push_back({place, value});
+  }
+  if (const size_t bytes = state.operation(node).workspace_bytes(); bytes > 0)
+    instruction.workspace = state.new_buffer(bytes, Group::working);
+  return instruction;
+}
+
 /// The forward of one micro-batch. `keep`: what backward needs stays in its slot (no recompute).
 void write_forward(CompileState& state, std::vector<Instruction>& list, Timeline timeline, bool keep,
                    std::vector<Place>& places) {
@@ -99,12 +112,7 @@ void write_forward(CompileState& state, std::vector<Instruction>& list, Timeline
   places.assign(network.values.size(), {});
   for (int node = state.in.first_node; node < state.in.last_node; ++node) {
     const graph::Node& n = state.node_at(node);
-    Instruction instruction{.kind = Instruction::Kind::forward, .node = node};
-    for (const int value : n.inputs) {
-      Place& place = places[static_cast<size_t>(value)];
-      if (!place) place = state.outside(value);
-      instruction.inputs.push_back({place, value});
-    }
+    Instruction instruction = forward_call(state, node, places);
     const auto out = static_cast<size_t>(n.output);
     const auto& edges = state.activations_out[out];
     const bool keep_output = keep && state.needed[out];
@@ -125,8 +133,6 @@ void write_forward(CompileState& state, std::vector<Instruction>& list, Timeline
       instruction.saved = state.new_buffer(saved, keep_saved ? Group::kept : Group::working);
       if (keep_saved) state.saved_place[node] = instruction.saved;
     }
-    if (const size_t bytes = operation.workspace_bytes(); bytes > 0)
-      instruction.workspace = state.new_buffer(bytes, Group::working);
     const auto time = [&] { return static_cast<int>(list.size()); };
     state.emit(list, timeline, time(), std::move(instruction));
     const auto copy_out = [&](const Place& to) {
@@ -164,12 +170,7 @@ void write_recompute(CompileState& state) {
   for (int node = state.in.first_node; node < state.in.last_node; ++node) {
     if (!wanted[static_cast<size_t>(node)]) continue;
     const graph::Node& n = state.node_at(node);
-    Instruction instruction{.kind = Instruction::Kind::forward, .node = node};
-    for (const int value : n.inputs) {
-      Place& place = places[static_cast<size_t>(value)];
-      if (!place) place = state.outside(value);
-      instruction.inputs.push_back({place, value});
-    }
+    Instruction instruction = forward_call(state, node, places);
     Place& out = places[static_cast<size_t>(n.output)];
     if (may_overwrite_input(state, places, node, state.needed[static_cast<size_t>(n.inputs.front())]))
       out = places[static_cast<size_t>(n.inputs.front())];
@@ -181,8 +182,6 @@ void write_recompute(CompileState& state) {
       instruction.saved = state.new_buffer(saved, group);
       state.saved_place[node] = instruction.saved;
     }
-    if (const size_t bytes = operation.workspace_bytes(); bytes > 0)
-      instruction.workspace = state.new_buffer(bytes, Group::working);
     state.emit(list, Timeline::backward, static_cast<int>(list.size()), std::move(instruction));
   }
 }

@@ -35,6 +35,18 @@ struct RateType {
   base::FieldTable (*fields)();
 };
 
+/// The row of a rule that is made from a configuration struct alone: `R(const Config&)`.
+template <class R, class Config, const base::FieldSet<Config>& (*fields)()>
+RateType rate_type(std::string summary) {
+  return {fields().name(), std::move(summary),
+          [](const base::Tree& arguments, const std::string& path, base::Problems& problems) -> std::unique_ptr<Rate> {
+            Config config;
+            fields().read(arguments, path, config, problems);
+            return std::make_unique<R>(config);
+          },
+          [] { return fields().table(); }};
+}
+
 const std::vector<const RateType*>& rate_types();
 /// A choice from the list; null means constant.
 std::unique_ptr<Rate> make_rate(const base::Tree& choice, const std::string& path, base::Problems& problems);

@@ -12,20 +12,14 @@ const base::FieldSet<ConstantConfig>& fields() {
 
 class Constant final : public Rate {
  public:
+  explicit Constant(const ConstantConfig& /*config*/) {}
   double factor(const RatePoint& /*at*/) const override { return 1.0; }
 };
 
 }  // namespace
 
 const RateType& constant_rate() {
-  static const RateType type{
-      "constant", "the same rate all the time",
-      [](const base::Tree& arguments, const std::string& path, base::Problems& problems) -> std::unique_ptr<Rate> {
-        ConstantConfig config;
-        fields().read(arguments, path, config, problems);
-        return std::make_unique<Constant>();
-      },
-      [] { return fields().table(); }};
+  static const RateType type = rate_type<Constant, ConstantConfig, fields>("the same rate all the time");
   return type;
 }
 

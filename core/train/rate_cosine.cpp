@@ -35,14 +35,8 @@ class Cosine final : public Rate {
 }  // namespace
 
 const RateType& cosine_rate() {
-  static const RateType type{
-      "cosine", "half a cosine down to the end of the run (Loshchilov and Hutter 2017, without restarts)",
-      [](const base::Tree& arguments, const std::string& path, base::Problems& problems) -> std::unique_ptr<Rate> {
-        CosineConfig config;
-        fields().read(arguments, path, config, problems);
-        return std::make_unique<Cosine>(config);
-      },
-      [] { return fields().table(); }};
+  static const RateType type = rate_type<Cosine, CosineConfig, fields>(
+      "half a cosine down to the end of the run (Loshchilov and Hutter 2017, without restarts)");
   return type;
 }
 

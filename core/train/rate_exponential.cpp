@@ -42,14 +42,8 @@ class Exponential final : public Rate {
 }  // namespace
 
 const RateType& exponential_rate() {
-  static const RateType type{
-      "exponential", "exponential decay; the defaults are those of GPipe's AmoebaNet",
-      [](const base::Tree& arguments, const std::string& path, base::Problems& problems) -> std::unique_ptr<Rate> {
-        ExponentialConfig config;
-        fields().read(arguments, path, config, problems);
-        return std::make_unique<Exponential>(config);
-      },
-      [] { return fields().table(); }};
+  static const RateType type =
+      rate_type<Exponential, ExponentialConfig, fields>("exponential decay; the defaults are those of GPipe's AmoebaNet");
   return type;
 }
 

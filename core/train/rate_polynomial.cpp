@@ -37,14 +37,7 @@ class Polynomial final : public Rate {
 }  // namespace
 
 const RateType& polynomial_rate() {
-  static const RateType type{
-      "polynomial", "a power of the share of the run that is left",
-      [](const base::Tree& arguments, const std::string& path, base::Problems& problems) -> std::unique_ptr<Rate> {
-        PolynomialConfig config;
-        fields().read(arguments, path, config, problems);
-        return std::make_unique<Polynomial>(config);
-      },
-      [] { return fields().table(); }};
+  static const RateType type = rate_type<Polynomial, PolynomialConfig, fields>("a power of the share of the run that is left");
   return type;
 }
 

@@ -37,14 +37,7 @@ class Step final : public Rate {
 }  // namespace
 
 const RateType& step_rate() {
-  static const RateType type{
-      "step", "times a factor every so many epochs",
-      [](const base::Tree& arguments, const std::string& path, base::Problems& problems) -> std::unique_ptr<Rate> {
-        StepConfig config;
-        fields().read(arguments, path, config, problems);
-        return std::make_unique<Step>(config);
-      },
-      [] { return fields().table(); }};
+  static const RateType type = rate_type<Step, StepConfig, fields>("times a factor every so many epochs");
   return type;
 }
 

@@ -35,11 +35,11 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Memory> allocate(size_t bytes) override { return cpu::allocate(bytes); }
   void attach_thread() override { cpu::attach(team_); }
 
-  std::unique_ptr<ConvolutionOp> convolution(const ConvolutionSpec& spec, const Batches& batches) override {
+  std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec& spec, const Batches& batches) override {
     const cpu::PlanningScope scope(team_);
     return cpu::make_convolution(spec, batches, team_);
   }
-  std::unique_ptr<LinearOp> linear(const LinearSpec& spec, const Batches& batches) override {
+  std::unique_ptr<WeightedOp> linear(const LinearSpec& spec, const Batches& batches) override {
     const cpu::PlanningScope scope(team_);
     return cpu::make_linear(spec, batches, team_);
   }
@@ -51,10 +51,8 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<ActivationOp> activation(const ActivationSpec& spec) override { return cpu::make_activation(spec, team_); }
   std::unique_ptr<DropoutOp> dropout(const DropoutSpec& spec) override { return cpu::make_dropout(spec, team_); }
-  std::unique_ptr<CrossEntropyOp> cross_entropy(const CrossEntropySpec& spec) override {
-    return cpu::make_cross_entropy(spec, team_);
-  }
-  std::unique_ptr<MeanSquaredErrorOp> mean_squared_error() override { return cpu::make_mean_squared_error(team_); }
+  std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec& spec) override { return cpu::make_cross_entropy(spec, team_); }
+  std::unique_ptr<LossOp> mean_squared_error() override { return cpu::make_mean_squared_error(team_); }
   std::unique_ptr<ConcatOp> concat() override { return cpu::make_concat(team_); }
 
   void add(const TensorView& a, const TensorView& b, const TensorView& out) override { cpu::add(team_, a, b, out); }

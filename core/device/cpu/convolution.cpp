@@ -11,7 +11,7 @@ namespace {
 
 Dims activation_dims(int64_t batch, int64_t channels, int64_t height, int64_t width) { return {batch, channels, height, width}; }
 
-class OnednnConvolution final : public ConvolutionOp {
+class OnednnConvolution final : public WeightedOp {
  public:
   OnednnConvolution(const ConvolutionSpec& spec, const Batches& batches, const Team& team) : spec_(spec), team_(team) {
     const int64_t in = spec.in_channels / spec.groups, out = spec.out_channels / spec.groups;
@@ -180,7 +180,7 @@ class OnednnConvolution final : public ConvolutionOp {
 
 }  // namespace
 
-std::unique_ptr<ConvolutionOp> make_convolution(const ConvolutionSpec& spec, const Batches& batches, const Team& team) {
+std::unique_ptr<WeightedOp> make_convolution(const ConvolutionSpec& spec, const Batches& batches, const Team& team) {
   try {
     return std::make_unique<OnednnConvolution>(spec, batches, team);
   } catch (const dnnl::error& error) {

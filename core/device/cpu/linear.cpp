@@ -8,7 +8,7 @@
 namespace gpipe::device::cpu {
 namespace {
 
-class OnednnLinear final : public LinearOp {
+class OnednnLinear final : public WeightedOp {
  public:
   OnednnLinear(const LinearSpec& spec, const Batches& batches, const Team& team) : spec_(spec), team_(team) {
     const int64_t in = spec.in_features, out = spec.out_features;
@@ -143,7 +143,7 @@ class OnednnLinear final : public LinearOp {
 
 }  // namespace
 
-std::unique_ptr<LinearOp> make_linear(const LinearSpec& spec, const Batches& batches, const Team& team) {
+std::unique_ptr<WeightedOp> make_linear(const LinearSpec& spec, const Batches& batches, const Team& team) {
   try {
     return std::make_unique<OnednnLinear>(spec, batches, team);
   } catch (const dnnl::error& error) {

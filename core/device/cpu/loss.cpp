@@ -6,7 +6,7 @@
 namespace gpipe::device::cpu {
 namespace {
 
-class CpuCrossEntropy final : public CrossEntropyOp {
+class CpuCrossEntropy final : public LossOp {
  public:
   CpuCrossEntropy(const CrossEntropySpec& spec, const Team& team)
       : row_{spec.classes, static_cast<float>(spec.label_smoothing)}, team_(team) {}
@@ -44,7 +44,7 @@ class CpuCrossEntropy final : public CrossEntropyOp {
   const Team& team_;
 };
 
-class CpuMeanSquaredError final : public MeanSquaredErrorOp {
+class CpuMeanSquaredError final : public LossOp {
  public:
   explicit CpuMeanSquaredError(const Team& team) : team_(team) {}
 
@@ -76,12 +76,10 @@ class CpuMeanSquaredError final : public MeanSquaredErrorOp {
 
 }  // namespace
 
-std::unique_ptr<CrossEntropyOp> make_cross_entropy(const CrossEntropySpec& spec, const Team& team) {
+std::unique_ptr<LossOp> make_cross_entropy(const CrossEntropySpec& spec, const Team& team) {
   return std::make_unique<CpuCrossEntropy>(spec, team);
 }
 
-std::unique_ptr<MeanSquaredErrorOp> make_mean_squared_error(const Team& team) {
-  return std::make_unique<CpuMeanSquaredError>(team);
-}
+std::unique_ptr<LossOp> make_mean_squared_error(const Team& team) { return std::make_unique<CpuMeanSquaredError>(team); }
 
 }  // namespace gpipe::device::cpu

@@ -10,14 +10,14 @@
 
 namespace gpipe::device::cpu {
 
-std::unique_ptr<ConvolutionOp> make_convolution(const ConvolutionSpec&, const Batches&, const Team&);
-std::unique_ptr<LinearOp> make_linear(const LinearSpec&, const Batches&, const Team&);
+std::unique_ptr<WeightedOp> make_convolution(const ConvolutionSpec&, const Batches&, const Team&);
+std::unique_ptr<WeightedOp> make_linear(const LinearSpec&, const Batches&, const Team&);
 std::unique_ptr<PoolOp> make_pool(const PoolSpec&, const Batches&, const Team&);
 std::unique_ptr<BatchNormOp> make_batch_norm(const BatchNormSpec&, const Batches&, const Team&);
 std::unique_ptr<ActivationOp> make_activation(const ActivationSpec&, const Team&);
 std::unique_ptr<DropoutOp> make_dropout(const DropoutSpec&, const Team&);
-std::unique_ptr<CrossEntropyOp> make_cross_entropy(const CrossEntropySpec&, const Team&);
-std::unique_ptr<MeanSquaredErrorOp> make_mean_squared_error(const Team&);
+std::unique_ptr<LossOp> make_cross_entropy(const CrossEntropySpec&, const Team&);
+std::unique_ptr<LossOp> make_mean_squared_error(const Team&);
 std::unique_ptr<ConcatOp> make_concat(const Team&);
 
 void add(const Team&, const TensorView& a, const TensorView& b, const TensorView& out);

@@ -1,4 +1,4 @@
-// Losses of one row, written once for every backend: see CrossEntropyOp and MeanSquaredErrorOp in core/device/ops.h.
+// Losses of one row, written once for every backend: see LossOp in core/device/ops.h.
 #pragma once
 
 #include "core/device/functors/math.h"
