@@ -38,7 +38,7 @@ const std::vector<Verb>& verbs() {
       {"eval", "measure a trained network on the validation data", true, {"--output", "--checkpoint", "--quiet", "--json"}},
       {"predict", "write a trained network's predictions", true, {"--checkpoint", "--input", "--predictions", "--quiet"}},
       {"plan", "show what a run would do: stages, parameters, memory, transfers", true, {"--output", "--json"}},
-      {"check", "validate a configuration, nothing more", true, {"--output"}},
+      {"check", "validate a configuration with its data, network and plan; nothing is made or trained", true, {"--output"}},
       {"config", "print the merged configuration", true, {"--output"}},
       {"devices", "list the devices of this machine", false, {}},
       {"version", "print the version", false, {}},
@@ -110,6 +110,7 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
 
 void add_verb(CLI::App& app, const Verb& verb, const std::vector<Section>& sections, Filled& filled) {
   CLI::App& sub = *app.add_subcommand(verb.name, verb.summary);
+  sub.group("Commands");
   sub.allow_extras();  // so that it is us who name the nearest flag
   if (!verb.configured) return;
   sub.add_option("CONFIG", filled.config_file, "configuration, a YAML file")->type_name("FILE");
@@ -179,7 +180,6 @@ void describe(CLI::App& app, const std::vector<Section>& sections, Filled& fille
   app.require_subcommand(1);
   app.get_formatter()->column_width(36);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
-  app.get_formatter()->label("Subcommands", "Commands");
   for (const Verb& verb : verbs()) add_verb(app, verb, sections, filled);
   app.footer(
       "gpipe-train CONFIG is short for gpipe-train train CONFIG.\n"

@@ -7,30 +7,50 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <tuple>
+
 namespace gpipe::app {
 namespace {
 
-void open_data(Composition& c) {
-  base::Problems problems;
+void open_data(Composition& c, base::Problems& problems) {
   const auto types = data::dataset_types();
   c.data = train::open_data(c.config.data, types, static_cast<uint64_t>(c.config.train.seed), problems);
-  problems.throw_if_any();
   c.warnings.insert(c.warnings.end(), c.data.warnings.begin(), c.data.warnings.end());
+  if (!c.data.train) return;
   const int64_t samples = c.data.train->size();
   if (c.config.train.batch_size > samples && c.config.data.drop_last)
-    throw base::ConfigError(
-        "train.batch_size: {} samples in a mini-batch, but the training set has {}; use at most {}, or data.drop_last: false",
-        c.config.train.batch_size, samples, samples);
+    problems.add({}, "train.batch_size",
+                 fmt::format("{} samples in a mini-batch, but the training set has {}; use at most {}, or data.drop_last: false",
+                             c.config.train.batch_size, samples, samples));
 }
 
-void build_network(Composition& c) {
-  base::Problems problems;
+void build_network(Composition& c, base::Problems& problems) {
   const train::SampleSpec& spec = c.data.train->spec();
   const graph::SampleShapes shapes{spec.input, spec.target, spec.target_type, spec.classes};
   c.network = std::make_unique<graph::Network>(graph::build_network(c.config.network, "network", c.config.train.loss, shapes,
                                                                     layers::layer_types(), layers::composite_types(), problems));
-  problems.throw_if_any();
-  c.warnings.insert(c.warnings.end(), problems.warnings().begin(), problems.warnings().end());
+}
+
+/// A checkpoint interval that the run never reaches is no fault, but hardly what was meant.
+void warn_of_long_intervals(Composition& c, base::Problems& problems) {
+  const auto& [train, checkpoint] = std::tie(c.config.train, c.config.checkpoint);
+  const int64_t samples = c.data.train->size();
+  const int64_t per_epoch = std::max<int64_t>(
+      1, c.config.data.drop_last ? samples / train.batch_size : (samples + train.batch_size - 1) / train.batch_size);
+  const int64_t steps = train.steps > 0 ? train.steps : train.epochs * per_epoch;
+  const char* then = checkpoint.final_save ? "there will be the one at the end" : "and checkpoint.final_save is false";
+  if (checkpoint.every_steps > steps)
+    problems.warn({}, "checkpoint.every_steps",
+                  fmt::format("a checkpoint every {} steps, but the run has {}: {}", checkpoint.every_steps, steps, then));
+  if (checkpoint.every_epochs > 1 && checkpoint.every_epochs * per_epoch > steps)
+    problems.warn({}, "checkpoint.every_epochs",
+                  fmt::format("a checkpoint every {} epochs of {} steps, but the run has {} steps: {}", checkpoint.every_epochs,
+                              per_epoch, steps, then));
+  if (checkpoint.best.starts_with("validation_") && train.validate_every > steps)
+    problems.warn({}, "train.validate_every",
+                  fmt::format("a validation every {} steps, but the run has {}: there will be the one at the end",
+                              train.validate_every, steps));
 }
 
 }  // namespace
@@ -39,12 +59,18 @@ std::unique_ptr<Composition> compose(RunConfig config) {
   auto c = std::make_unique<Composition>();
   c->config = std::move(config);
   c->warnings = c->config.warnings;
+  base::Problems settings;
+  c->optimizer = train::make_optimizer(c->config.train.optimizer, "train.optimizer", settings);
+  c->rate = train::make_rate(c->config.train.schedule, "train.schedule", settings);
+  settings.throw_if_any();  // before the data, whose own errors would hide these
   base::Problems problems;
-  c->optimizer = train::make_optimizer(c->config.train.optimizer, "train.optimizer", problems);
-  c->rate = train::make_rate(c->config.train.schedule, "train.schedule", problems);
+  open_data(*c, problems);
+  if (c->data.train) {
+    build_network(*c, problems);
+    warn_of_long_intervals(*c, problems);
+  }
   problems.throw_if_any();
-  open_data(*c);
-  build_network(*c);
+  c->warnings.insert(c->warnings.end(), problems.warnings().begin(), problems.warnings().end());
   c->plan = plan_with(*c, c->config.pipeline);
   return c;
 }

@@ -96,7 +96,9 @@ base::FieldSet<CheckpointOptions> checkpoint_fields() {
   f.add("every_steps", &CheckpointOptions::every_steps).range(0, 1e12).unit("steps").help("0: not by steps");
   f.add("every_epochs", &CheckpointOptions::every_epochs).range(0, 1e6).unit("epochs").help("0: not by epochs");
   f.add("keep_last", &CheckpointOptions::keep_last).range(1, 1e6).unit("checkpoints").help("older ones are removed");
-  f.add("best", &CheckpointOptions::best).help("metric whose best checkpoint is kept too; \"\": none");
+  f.add("best", &CheckpointOptions::best)
+      .one_of({"", "loss", "accuracy", "validation_loss", "validation_accuracy"})
+      .help("metric whose best checkpoint is kept too; \"\": none");
   f.add("final_save", &CheckpointOptions::final_save).help("save at the end of the run");
   return f;
 }

@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fcntl.h>
-#include <new>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -58,21 +60,14 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   reopen_closed_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f fails instead
   try {
     const int code = run({argv + 1, argv + argc});
-    if (std::fflush(stdout) != 0) throw base::FileError("standard output cannot be written");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw base::FileError("standard output cannot be written");
     return code;
-  } catch (const base::Error& error) {
-    tell(error.what());
-    return static_cast<int>(error.exit_code());
-  } catch (const std::bad_alloc&) {
-    tell("out of memory on the host: try smaller micro-batches, or more partitions");
-    return static_cast<int>(base::ExitCode::memory);
-  } catch (const std::system_error& error) {
-    tell(error.what());
-    return static_cast<int>(base::ExitCode::file_system);
-  } catch (const std::exception& error) {
-    tell(std::string("internal error: ") + error.what());
-    return static_cast<int>(base::ExitCode::bug);
+  } catch (...) {
+    const base::Failure failure = base::failure_of(std::current_exception());
+    tell(failure.message);
+    return static_cast<int>(failure.code);
   }
 }

@@ -15,6 +15,11 @@ using Clock = std::chrono::steady_clock;
 constexpr double k_live_seconds = 0.1;
 constexpr double k_plain_seconds = 5.0;
 
+/// A console that cannot be written ends the run like any other full disk: nobody would see what it says.
+void show() {
+  if (std::fflush(stdout) != 0) throw base::FileError("standard output cannot be written; --quiet needs none");
+}
+
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 /// JSON has no NaN: a number that is none is written as null.
@@ -72,16 +77,16 @@ void Console::step_done(const train::StepReport& report) {
         fmt::format("epoch {} step {}  validation loss {:.4f}", report.epoch, report.step, report.validation->loss);
     if (has_classes_) text += fmt::format(", accuracy {:.2f} %", 100.0 * report.validation->accuracy);
     fmt::print("{}  (training loss {:.4f}, {:.0f} samples/s)\n", text, report.loss, speed_);
-    std::fflush(stdout);
+    show();
   } else if (terminal_ ? waited < k_live_seconds && !last : waited < k_plain_seconds && !last && report.step > first_step_ + 1) {
     return;
   } else if (terminal_) {
     fmt::print("\r\x1b[2K{}", line(report));
     live_ = true;
-    std::fflush(stdout);
+    show();
   } else {
     fmt::print("{}\n", line(report));
-    std::fflush(stdout);
+    show();
   }
   last_ = Clock::now();
 }
@@ -93,7 +98,7 @@ void Console::checkpoint_saved(const std::string& folder, int64_t step) {
 }
 
 void Console::finish() {
-  if (live_) fmt::print("\n");
+  if (live_) std::fputc('\n', stdout);
   live_ = false;
 }
 

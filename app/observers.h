@@ -25,6 +25,7 @@ class MetricsFile final : public train::TrainObserver {
 class Console final : public train::TrainObserver {
  public:
   Console(bool has_classes, int64_t steps_at_start);
+  ~Console() override { finish(); }
   void step_done(const train::StepReport& report) override;
   void checkpoint_saved(const std::string& folder, int64_t step) override;
   /// Ends a live line, so that what follows starts on a line of its own.

@@ -1,8 +1,10 @@
-// The verbs that only read and print: no data, no network, no device memory.
+// The verbs that only read and print; check opens the data and plans the run, but no verb here gets device memory.
 #include "app/commands.h"
 #include "app/config_schema.h"
 #include "app/run_config.h"
+#include "app/session.h"
 #include "app/yaml_writer.h"
+#include "core/base/text.h"
 #include "core/device/backend.h"
 
 #include <fmt/format.h>
@@ -26,8 +28,10 @@ int run_help(const Command& command, const Catalog&) {
 }
 
 int run_check(const Command& command, const Catalog& catalog) {
-  const RunConfig config = load_with_warnings(command, catalog);
-  fmt::print("{}: the configuration is good ({} entries in the network)\n", command.config_file, config.network.items().size());
+  const auto c = open_session(command, catalog);
+  fmt::print("{}: the configuration is good: {} layers in {} stages, {} parameters, {} of memory; {}\n", command.config_file,
+             c->network->nodes.size() - 1, c->plan->stages.size(), base::format_count(c->network->parameter_count()),
+             base::format_bytes(static_cast<int64_t>(c->plan->arena_bytes())), c->data.train->describe());
   return 0;
 }
 

@@ -69,8 +69,11 @@ nlohmann::json profile_json(const Composition& c) {
 }
 
 train::RunFacts facts_of(const Composition& c, std::string run) {
-  return {std::move(run), c.config.train.batch_size, c.config.pipeline.micro_batches, c.config.pipeline.threads,
-          c.config.train.seed};
+  const base::Tree& optimizer = c.config.train.optimizer;
+  std::string name = optimizer.is_null() ? "sgd" : optimizer.is_map() ? optimizer.members().front().first : optimizer.text();
+  return {
+      std::move(run),     std::move(name), c.config.train.batch_size, c.config.pipeline.micro_batches, c.config.pipeline.threads,
+      c.config.train.seed};
 }
 
 train::Checkpoint open_checkpoint(const Command& command, const Composition& c) {

@@ -23,7 +23,7 @@ void install_signal_handlers() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) sigaction(number, &action, nullptr);
-  for (const int number : {SIGXFSZ, SIGPIPE}) std::signal(number, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 const std::atomic<int>& stop_request() { return requested; }

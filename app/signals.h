@@ -6,7 +6,7 @@
 
 namespace gpipe::app {
 
-/// Installs the handlers; before threads start. SIGXFSZ and SIGPIPE are ignored: their calls fail instead.
+/// Installs the handlers; before threads start. SIGPIPE is ignored: its call fails instead.
 void install_signal_handlers();
 /// The number of the first signal, or 0.
 const std::atomic<int>& stop_request();

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
+
 namespace gpipe::app {
 namespace {
 
@@ -25,6 +28,37 @@ nlohmann::json memory_json(const pipeline::StageMemory& memory) {
   return {{"parameters", memory.parameters},   {"gradients", memory.gradients}, {"optimizer", memory.optimizer},
           {"packed", memory.packed},           {"buffers", memory.buffers},     {"edges", memory.edges},
           {"activations", memory.activations}, {"working", memory.working},     {"total", memory.total()}};
+}
+
+/// What the arenas are made of, a line a stage; a kind that no stage has is left out.
+std::string memory_table(const pipeline::Plan& plan) {
+  using Memory = pipeline::StageMemory;
+  struct Kind {
+    const char* title;
+    size_t (*of)(const Memory& memory);
+  };
+  constexpr std::array<Kind, 8> kinds{{{"weights", [](const Memory& m) { return m.parameters; }},
+                                       {"gradients", [](const Memory& m) { return m.gradients; }},
+                                       {"optimizer", [](const Memory& m) { return m.optimizer; }},
+                                       {"packed", [](const Memory& m) { return m.packed; }},
+                                       {"averages", [](const Memory& m) { return m.buffers; }},
+                                       {"edges", [](const Memory& m) { return m.edges; }},
+                                       {"kept", [](const Memory& m) { return m.activations; }},
+                                       {"working", [](const Memory& m) { return m.working; }}}};
+  std::vector<Kind> there;
+  for (const Kind& kind : kinds) {
+    const auto has = [&](const pipeline::StagePlan& stage) { return kind.of(stage.memory) > 0; };
+    if (std::any_of(plan.stages.begin(), plan.stages.end(), has)) there.push_back(kind);
+  }
+  std::vector<Table::Column> columns{{"arena", Table::Align::right}};
+  for (const Kind& kind : there) columns.push_back({kind.title, Table::Align::right});
+  Table table(std::move(columns));
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    std::vector<std::string> row{std::to_string(i)};
+    for (const Kind& kind : there) row.push_back(bytes(kind.of(plan.stages[i].memory)));
+    table.add_row(std::move(row));
+  }
+  return table.text();
 }
 
 }  // namespace
@@ -54,35 +88,21 @@ std::string layer_table(const graph::Network& network) {
 
 std::string stage_table(const pipeline::Plan& plan) {
   const auto right = Table::Align::right;
-  Table table({{"stage", right},
-               {"layers"},
-               {"parameters", right},
-               {"weights", right},
-               {"gradients", right},
-               {"optimizer", right},
-               {"packed", right},
-               {"edges", right},
-               {"activations", right},
-               {"working", right},
-               {"arena", right},
-               {"threads", right}});
+  Table table({{"stage", right}, {"layers", right}, {"from .. to"}, {"threads", right}, {"parameters", right}, {"arena", right}});
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const pipeline::StagePlan& stage = plan.stages[i];
-    const pipeline::StageMemory& m = stage.memory;
     const int last = std::min(stage.last_node, plan.network.loss_node());
-    const std::string range =
-        fmt::format("{}-{}: {} .. {}", stage.first_node + 1, last, plan.network.nodes[static_cast<size_t>(stage.first_node)].name,
-                    plan.network.nodes[static_cast<size_t>(last) - 1].name);
-    table.add_row({std::to_string(i), range, base::format_count(parameters_of(plan, stage)), bytes(m.parameters + m.buffers),
-                   bytes(m.gradients), bytes(m.optimizer), bytes(m.packed), bytes(m.edges), bytes(m.activations),
-                   bytes(m.working), bytes(m.total()), std::to_string(stage.backend->info().threads)});
+    table.add_row({std::to_string(i), fmt::format("{}-{}", stage.first_node + 1, last),
+                   fmt::format("{} .. {}", plan.network.nodes[static_cast<size_t>(stage.first_node)].name,
+                               plan.network.nodes[static_cast<size_t>(last) - 1].name),
+                   std::to_string(stage.backend->info().threads), base::format_count(parameters_of(plan, stage)),
+                   bytes(stage.memory.total())});
   }
   if (plan.stages.size() > 1) {
     table.add_rule();
-    table.add_row({"", "total", base::format_count(plan.network.parameter_count()), "", "", "", "", "", "", "",
-                   bytes(plan.arena_bytes()), ""});
+    table.add_row({"", "", "total", "", base::format_count(plan.network.parameter_count()), bytes(plan.arena_bytes())});
   }
-  return table.text();
+  return table.text() + "\n" + memory_table(plan);
 }
 
 std::string batch_words(const Composition& c) {
@@ -94,16 +114,16 @@ std::string batch_words(const Composition& c) {
   const int64_t samples = c.data.train->size();
   const int64_t batch = c.config.train.batch_size;
   const int64_t per_epoch = c.config.data.drop_last ? samples / batch : (samples + batch - 1) / batch;
-  text += fmt::format("; {} training samples make {} mini-batches an epoch", base::format_count(samples),
+  text += fmt::format("\n{} training samples make {} mini-batches an epoch", base::format_count(samples),
                       base::format_count(per_epoch));
   if (c.config.data.drop_last && samples % batch != 0)
     text += fmt::format(" ({} samples left out of each, data.drop_last)", samples % batch);
   const int64_t steps = c.config.train.steps > 0 ? c.config.train.steps : c.config.train.epochs * per_epoch;
-  text += fmt::format("; {} steps in all.\n", base::format_count(steps));
+  text += fmt::format("; {} steps in all\n", base::format_count(steps));
   const double stages = static_cast<double>(c.plan->stages.size());
   if (c.plan->stages.size() > 1)
     text += fmt::format(
-        "{} stages, schedule {}, {}: with equal stages {:.0f} % of their time is idle, (K-1)/(M+K-1).\n", c.plan->stages.size(),
+        "{} stages, schedule {}, {}: with equal stages {:.0f} % of their time is idle, (K-1)/(M+K-1)\n", c.plan->stages.size(),
         c.config.pipeline.schedule,
         c.config.pipeline.rematerialize == pipeline::Rematerialize::full ? "activations recomputed" : "activations kept",
         100.0 * (stages - 1) / (static_cast<double>(micro.count()) + stages - 1));

@@ -1,36 +1,28 @@
 // train: from a configuration to a finished run and its folder.
 #include "app/commands.h"
 #include "app/observers.h"
+#include "app/run_record.h"
 #include "app/session.h"
 #include "app/signals.h"
 #include "app/tables.h"
 #include "app/yaml_writer.h"
-#include "core/base/text.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
-#include <cmath>
 #include <cstdio>
+#include <exception>
 
 namespace gpipe::app {
 namespace {
 
-nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
-
-nlohmann::json evaluation_json(const train::Evaluation& evaluation) {
-  return {{"loss", number(evaluation.loss)}, {"accuracy", number(evaluation.accuracy)}, {"samples", evaluation.samples}};
-}
-
 /// A run while it runs: everything with its lifetime, in the order of construction.
 class Run {
  public:
-  Run(const Command& command, std::unique_ptr<Composition> composition)
+  Run(const Command& command, const Composition& composition, RunFolder& folder)
       : command_(command),
-        c_(std::move(composition)),
-        folder_(command.resume_from.empty() ? c_->config.output_folder() : command.resume_from,
-                command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh),
+        c_(&composition),
+        folder_(folder),
         engine_(*c_->plan),
         data_(c_->data.train,
               train::training_loader(c_->config.data, c_->data.normalization, c_->config.train.batch_size, seed())) {
@@ -39,7 +31,7 @@ class Run {
           c_->data.validation, train::validation_loader(c_->config.data, c_->data.normalization, c_->config.train.batch_size));
   }
 
-  base::ExitCode go() {
+  base::ExitCode go(RunRecord& record) {
     const bool has_classes = c_->data.train->spec().classes > 0;
     std::optional<train::Newest> from;
     if (command_.resume) from = train::find_newest(folder_.checkpoints());
@@ -47,21 +39,19 @@ class Run {
     train::RunSaver saver(base::real_files(), folder_.checkpoints(), engine_, *c_->optimizer, facts, c_->config.checkpoint);
     train::Trainer trainer(
         {engine_, data_, validation_.get(), *c_->optimizer, *c_->rate, c_->config.train, c_->config.checkpoint, &saver});
-    start(trainer, from, facts);
-    MetricsFile metrics(folder_, *c_->plan, c_->config.output.log_every);
-    trainer.add_observer(metrics);
-    Console console(has_classes, trainer.state().step);
-    if (!command_.quiet) trainer.add_observer(console);
-    const auto begin = std::chrono::steady_clock::now();
     try {
+      start(trainer, from, facts);
+      MetricsFile metrics(folder_, *c_->plan, c_->config.output.log_every);
+      trainer.add_observer(metrics);
+      Console console(has_classes, trainer.state().step);
+      if (!command_.quiet) trainer.add_observer(console);
       const train::Ending ending = trainer.run(stop_request());
-      console.finish();
       const auto code = ending == train::Ending::finished ? base::ExitCode::ok : base::ExitCode::stopped;
-      finish(trainer, begin, code, "");
-      return code;
-    } catch (const base::Error& error) {
       console.finish();
-      finish(trainer, begin, error.exit_code(), error.what());
+      record.ended(trainer, code);
+      return code;
+    } catch (...) {
+      record.failed(std::current_exception(), &trainer);
       throw;
     }
   }
@@ -76,74 +66,30 @@ class Run {
     if (from) {
       for (const std::string& skipped : from->skipped) fmt::print(stderr, "warning: skipped {}\n", skipped);
       for (const std::string& warning : from->checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
+      train::check_optimizer(from->checkpoint, facts);
       for (const std::string& difference : train::differences(from->checkpoint, facts))
         fmt::print(stderr, "warning: {}\n", difference);
       trainer.restore(train::restore_run(engine_, *c_->optimizer, from->checkpoint));
       folder_.rewind_metrics(trainer.state().step);
       if (!command_.quiet)
         fmt::print("going on from {} (step {} of {})\n", from->checkpoint.folder, trainer.state().step, trainer.total_steps());
-      if (trainer.state().step >= trainer.total_steps())
+      if (!command_.quiet && trainer.state().step >= trainer.total_steps())
         fmt::print("nothing is left to do: the run has its {} steps\n", trainer.total_steps());
       from.reset();
     } else {
-      if (base::kind_of(folder_.checkpoints())) base::remove_tree(base::real_files(), folder_.checkpoints());
       trainer.initialise();
       trainer.save();
     }
     folder_.write("plan.json", plan_json(*c_).dump(2) + "\n");
     if (!c_->profile.empty()) folder_.write("profile.json", profile_json(*c_).dump(2) + "\n");
-    folder_.write("config.yaml", write_yaml(write_run_config(c_->config)));
-  }
-
-  void finish(const train::Trainer& trainer, std::chrono::steady_clock::time_point begin, base::ExitCode code,
-              const std::string& message) {
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    nlohmann::json result{{"status", base::status_word(code)},
-                          {"exit_code", static_cast<int>(code)},
-                          {"name", c_->config.name},
-                          {"folder", folder_.path()},
-                          {"steps", trainer.state().step},
-                          {"total_steps", trainer.total_steps()},
-                          {"skipped_updates", trainer.skipped_updates()},
-                          {"parameters", c_->network->parameter_count()},
-                          {"arena_bytes", c_->plan->arena_bytes()},
-                          {"seconds", seconds}};
-    if (!message.empty()) result["message"] = message;
-    if (const auto& last = trainer.last_report()) {
-      result["epochs"] = last->last_of_epoch ? last->epoch : last->epoch - 1;
-      result["loss"] = number(last->loss);
-      result["accuracy"] = number(last->accuracy);
-      result["learning_rate"] = last->learning_rate;
-    }
-    if (const auto& last = trainer.last_validation()) result["validation"] = evaluation_json(*last);
-    if (const auto& best = trainer.state().best)
-      result["best"] = {{"metric", c_->config.checkpoint.best}, {"value", *best}, {"step", trainer.state().best_step}};
-    folder_.write("result.json", result.dump(2) + "\n");
-    if (!command_.quiet && code == base::ExitCode::ok) summary(result);
-    if (!command_.quiet && code == base::ExitCode::stopped)
-      fmt::print("stopped by a signal at step {} of {}, saved; go on with --resume\n", trainer.state().step,
-                 trainer.total_steps());
-    if (command_.json) fmt::print("{}\n", result.dump());
-  }
-
-  void summary(const nlohmann::json& result) const {
-    fmt::print("\n{} steps in {}", base::format_count(result["steps"].get<int64_t>()),
-               base::format_duration(result["seconds"].get<double>()));
-    if (result.contains("validation")) {
-      fmt::print("; validation loss {:.4f}",
-                 result["validation"]["loss"].is_null() ? NAN : result["validation"]["loss"].get<double>());
-      if (c_->data.train->spec().classes > 0)
-        fmt::print(", accuracy {:.2f} %", 100.0 * result["validation"]["accuracy"].get<double>());
-    }
-    if (result.contains("best"))
-      fmt::print("; best {} {:.4f} at step {}", c_->config.checkpoint.best, result["best"]["value"].get<double>(),
-                 result["best"]["step"].get<int64_t>());
-    fmt::print("\nrun folder: {}\n", folder_.path());
+    RunConfig config = c_->config;
+    config.output.folder = folder_.path();  // so that eval and --resume find this run by the file that lies in it
+    folder_.write("config.yaml", write_yaml(write_run_config(config)));
   }
 
   const Command& command_;
-  std::unique_ptr<Composition> c_;
-  RunFolder folder_;
+  const Composition* c_;
+  RunFolder& folder_;
   pipeline::Engine engine_;
   train::Loader data_;
   std::unique_ptr<train::Loader> validation_;
@@ -165,8 +111,16 @@ int run_train(const Command& command, const Catalog& catalog) {
     if (command.json) fmt::print("{}\n", plan_json(*composition).dump());
     return 0;
   }
-  Run run(command, std::move(composition));
-  return static_cast<int>(run.go());
+  RunFolder folder(command.resume_from.empty() ? composition->config.output_folder() : command.resume_from,
+                   command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh);
+  RunRecord record(command, *composition, folder);
+  try {
+    Run run(command, *composition, folder);
+    return static_cast<int>(run.go(record));
+  } catch (...) {
+    record.failed(std::current_exception(), nullptr);
+    throw;
+  }
 }
 
 }  // namespace gpipe::app

@@ -107,7 +107,9 @@ std::unique_ptr<train::Dataset> open_synthetic(const base::Tree& arguments, cons
   synthetic_fields().read(arguments, path, options, problems);
   check_range(options.range, arguments, path, problems);
   check_shape(options.shape, arguments, path, problems);
-  if (options.classes == 1) problems.add(arguments.where(), path, "one class leaves nothing to learn; wanted 0 or at least 2");
+  if (options.classes == 1)
+    problems.add(arguments.where(), base::detail::join_path(path, "classes"),
+                 "1: one class leaves nothing to learn; wanted 0 or at least 2");
   if (problems.errors().size() != before) return nullptr;
   return std::make_unique<SyntheticDataset>(options, clip_range(options.range, options.samples, "synthetic"));
 }

@@ -1,5 +1,8 @@
 #include "core/base/error.h"
 
+#include <new>
+#include <system_error>
+
 namespace gpipe::base {
 
 const char* status_word(ExitCode code) noexcept {
@@ -17,6 +20,18 @@ const char* status_word(ExitCode code) noexcept {
     case ExitCode::stopped: return "stopped";
   }
   return "internal_error";
+}
+
+Failure failure_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) { return {known.exit_code(), known.what()}; } catch (const std::bad_alloc&) {
+    return {ExitCode::memory, "out of memory on the host: try smaller micro-batches, or more partitions"};
+  } catch (const std::system_error& refused) {
+    return {ExitCode::file_system, refused.what()};
+  } catch (const std::exception& other) { return {ExitCode::bug, fmt::format("internal error: {}", other.what())}; } catch (...) {
+    return {ExitCode::bug, "internal error of an unknown kind"};
+  }
 }
 
 }  // namespace gpipe::base

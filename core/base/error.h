@@ -64,6 +64,13 @@ using PeerError = ErrorOf<ExitCode::peer>;              // a peer was lost or is
 using CheckpointError = ErrorOf<ExitCode::checkpoint>;  // missing, corrupt, of another model
 using DeviceError = ErrorOf<ExitCode::device>;          // the device asked for is not there
 
+/// How an exception ends the program, and what it says: for whoever stands at the end of the way up.
+struct Failure {
+  ExitCode code = ExitCode::bug;
+  std::string message;
+};
+Failure failure_of(const std::exception_ptr& error);
+
 }  // namespace gpipe::base
 
 /// The check pair, for our own mistakes only: what a user can cause gets a proper error instead.

@@ -26,7 +26,7 @@ std::string type_words(const FieldInfo& info) {
     case FieldInfo::Type::integer_list: return info.scalar_or_list ? "integer or list of integers" : "list of integers";
     case FieldInfo::Type::text_list: return "list of texts";
     case FieldInfo::Type::text:
-    case FieldInfo::Type::word: return info.words.empty() ? "text" : fmt::format("{}", fmt::join(info.words, " | "));
+    case FieldInfo::Type::word: return info.words.empty() ? "text" : fmt::format("{}", fmt::join(info.shown_words(), " | "));
     case FieldInfo::Type::raw: return "see below";
   }
   return "text";

@@ -91,7 +91,7 @@ std::optional<std::string> read_text(const Tree& tree, const std::string& path, 
 }
 
 std::optional<size_t> read_word(const Tree& tree, const std::string& path, const FieldInfo& info, Problems& problems) {
-  const std::string wanted = fmt::format("one of {}", fmt::join(info.words, ", "));
+  const std::string wanted = fmt::format("one of {}", fmt::join(info.shown_words(), ", "));
   if (!tree.is_scalar()) {
     refuse(tree, path, wanted, "", problems);
     return std::nullopt;

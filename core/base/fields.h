@@ -17,6 +17,7 @@
 #include "core/base/problems.h"
 #include "core/base/tree.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -41,6 +42,13 @@ struct FieldInfo {
   bool scalar_or_list = false;     // integer_list: a plain number stands for a list of one
   std::vector<std::string> words;  // the allowed words of Type::word; of Type::text: empty allows any
   std::string raw_schema;          // Type::raw: its JSON Schema as text; empty: anything
+
+  /// The allowed words as a user writes them: the empty one in quotes.
+  std::vector<std::string> shown_words() const {
+    std::vector<std::string> shown = words;
+    std::replace(shown.begin(), shown.end(), std::string(), std::string("\"\""));
+    return shown;
+  }
 };
 
 namespace detail {

@@ -94,6 +94,7 @@ std::vector<std::string> NetworkBuilder::known_types(bool losses) const {
   if (!losses)
     for (const CompositeType* type : composites_) names.push_back(type->name);
   std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // concat is a layer and a composite
   return names;
 }
 

@@ -66,6 +66,7 @@ std::string RunSaver::save(const TrainState& state) {
                     {"batch", state.batch},
                     {"best_step", state.best_step},
                     {"best_metric", options_.best},
+                    {"optimizer", facts_.optimizer},
                     {"batch_size", facts_.batch_size},
                     {"micro_batches", facts_.micro_batches},
                     {"threads", facts_.threads},
@@ -99,6 +100,13 @@ TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, con
     throw base::CheckpointError("{}/state.json: {}; it was written by another version", checkpoint.folder, error.what());
   }
   return state;
+}
+
+void check_optimizer(const Checkpoint& checkpoint, const RunFacts& now) {
+  const auto found = checkpoint.state.find("optimizer");
+  if (found == checkpoint.state.end() || *found == now.optimizer) return;
+  throw base::CheckpointError("{}: another optimizer: {} in the checkpoint, {} in the configuration", checkpoint.folder,
+                              found->dump(), now.optimizer);
 }
 
 std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFacts& now) {

@@ -47,6 +47,15 @@ void Trainer::initialise() {
   state_ = {};
 }
 
+void Trainer::restore(const TrainState& state) {
+  state_ = state;
+  saved_step_ = state.step;
+  if (state_.batch < parts_.data.batches_per_epoch()) return;
+  // Mini-batches may be larger now, so that the epoch has fewer: it is over then.
+  state_.epoch += 1;
+  state_.batch = 0;
+}
+
 Ending Trainer::run(const std::atomic<int>& stop) {
   const int64_t total = total_steps();
   parts_.data.start(state_.epoch, state_.batch);
@@ -103,7 +112,6 @@ void Trainer::one_step() {
         report.step, result.loss, result.gradient_norm, learning_rate);
   state_.step += 1;
   state_.updates += result.finite ? 1 : 0;
-  skipped_ += result.finite ? 0 : 1;
   state_.epoch = batch.last_of_epoch ? batch.epoch + 1 : batch.epoch;
   state_.batch = batch.last_of_epoch ? 0 : batch.index + 1;
   if (validation_is_due(report)) last_validation_ = report.validation = evaluate(parts_.engine, *parts_.validation);

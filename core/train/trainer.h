@@ -95,10 +95,7 @@ class Trainer {
   /// Saves the state as it is, once.
   void save();
   /// Goes on from `state`; the caller has restored the engine's tensors.
-  void restore(const TrainState& state) {
-    state_ = state;
-    saved_step_ = state.step;
-  }
+  void restore(const TrainState& state);
   /// To the end, or until `stop` is set: then the state is saved first. Throws DivergedError by the options' policy.
   Ending run(const std::atomic<int>& stop);
 
@@ -106,7 +103,8 @@ class Trainer {
   const std::optional<StepReport>& last_report() const { return last_; }
   const std::optional<Evaluation>& last_validation() const { return last_validation_; }
   int64_t total_steps() const;
-  int64_t skipped_updates() const { return skipped_; }
+  /// Of the whole run, those before a resume included.
+  int64_t skipped_updates() const { return state_.step - state_.updates; }
 
  private:
   void one_step();
@@ -123,7 +121,6 @@ class Trainer {
   std::vector<float> results_;  // [N, 2]
   std::optional<StepReport> last_;
   std::optional<Evaluation> last_validation_;
-  int64_t skipped_ = 0;
   int64_t saved_step_ = -1;
 };
 

@@ -1,0 +1,82 @@
+#include "app/run_record.h"
+
+#include "core/base/text.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstdio>
+
+namespace gpipe::app {
+
+RunRecord::RunRecord(const Command& command, const Composition& composition, const RunFolder& folder)
+    : command_(command), composition_(composition), folder_(folder), begin_(std::chrono::steady_clock::now()) {}
+
+nlohmann::json RunRecord::result(base::ExitCode code, const train::Trainer* trainer) const {
+  nlohmann::json result{{"status", base::status_word(code)},
+                        {"exit_code", static_cast<int>(code)},
+                        {"name", composition_.config.name},
+                        {"folder", folder_.path()},
+                        {"parameters", composition_.network->parameter_count()},
+                        {"arena_bytes", composition_.plan->arena_bytes()},
+                        {"seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count()}};
+  if (trainer == nullptr) return result;
+  const train::TrainState& state = trainer->state();
+  result["steps"] = state.step;
+  result["total_steps"] = trainer->total_steps();
+  result["epochs"] = state.epoch;
+  result["skipped_updates"] = trainer->skipped_updates();
+  // From the metrics, so that a resume that had nothing left to do tells of the run and not of itself.
+  const nlohmann::json& last = folder_.last_metrics();
+  for (const char* key : {"loss", "accuracy", "learning_rate"})
+    if (last.is_object() && last.contains(key)) result[key] = last[key];
+  const nlohmann::json& validation = folder_.last_validation();
+  if (validation.is_object())
+    result["validation"] = {{"step", validation["step"]},
+                            {"loss", validation["validation_loss"]},
+                            {"accuracy", validation.value("validation_accuracy", nlohmann::json())},
+                            {"samples", composition_.data.validation ? composition_.data.validation->size() : 0}};
+  if (state.best)
+    result["best"] = {{"metric", composition_.config.checkpoint.best}, {"value", *state.best}, {"step", state.best_step}};
+  return result;
+}
+
+void RunRecord::ended(const train::Trainer& trainer, base::ExitCode code) {
+  const nlohmann::json all = result(code, &trainer);
+  folder_.write("result.json", all.dump(2) + "\n");
+  told_ = true;
+  if (!command_.quiet && code == base::ExitCode::ok) summary(all);
+  if (!command_.quiet && code == base::ExitCode::stopped)
+    fmt::print("stopped by a signal at step {} of {}, saved; go on with --resume\n", trainer.state().step, trainer.total_steps());
+  if (command_.json) fmt::print("{}\n", all.dump());
+}
+
+void RunRecord::failed(const std::exception_ptr& error, const train::Trainer* trainer) noexcept {
+  if (told_) return;
+  told_ = true;
+  try {
+    const base::Failure failure = base::failure_of(error);
+    nlohmann::json all = result(failure.code, trainer);
+    all["message"] = failure.message;
+    folder_.write("result.json", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    if (command_.json) fmt::print("{}\n", all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } catch (const std::exception& second) { std::fprintf(stderr, "warning: result.json: %s\n", second.what()); }
+}
+
+void RunRecord::summary(const nlohmann::json& result) const {
+  const auto value = [](const nlohmann::json& number) { return number.is_number() ? number.get<double>() : NAN; };
+  fmt::print("\n{} steps in {}", base::format_count(result["steps"].get<int64_t>()),
+             base::format_duration(result["seconds"].get<double>()));
+  if (result.contains("validation")) {
+    fmt::print("; validation loss {:.4f}", value(result["validation"]["loss"]));
+    if (composition_.data.train->spec().classes > 0)
+      fmt::print(", accuracy {:.2f} %", 100.0 * value(result["validation"]["accuracy"]));
+  }
+  if (result.contains("best"))
+    fmt::print("; best {} {:.4f} at step {}", composition_.config.checkpoint.best, value(result["best"]["value"]),
+               result["best"]["step"].get<int64_t>());
+  fmt::print("\nrun folder: {}\n", folder_.path());
+}
+
+}  // namespace gpipe::app
