@@ -2,6 +2,7 @@
 #include "app/catalog.h"
 #include "app/cli.h"
 #include "app/commands.h"
+#include "app/processor.h"
 #include "core/base/error.h"
 
 #include <fmt/format.h>
@@ -60,6 +61,10 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   reopen_closed_streams();
+  if (const char* missing = app::missing_instruction_set()) {
+    std::fprintf(stderr, "error: this program was built for processors with %s, which this one lacks; build it here\n", missing);
+    return static_cast<int>(base::ExitCode::device);
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f fails instead
   try {
     const int code = run({argv + 1, argv + argc});

@@ -12,23 +12,28 @@ struct AdamConfig {
   double weight_decay = 0.0;
 };
 
-base::FieldSet<AdamConfig> make_fields(const std::string& name, const std::string& decay_help) {
-  base::FieldSet<AdamConfig> f{name};
-  f.add("beta1", &AdamConfig::beta1).range(0.0, 1.0, true).help("decay of the mean of gradients");
-  f.add("beta2", &AdamConfig::beta2).range(0.0, 1.0, true).help("decay of the mean of squared gradients");
-  f.add("epsilon", &AdamConfig::epsilon).at_least(0.0, true).help("added to the root of the mean square");
-  f.add("weight_decay", &AdamConfig::weight_decay).at_least(0.0).help(decay_help);
+struct AdamwConfig : AdamConfig {
+  AdamwConfig() { weight_decay = 0.01; }
+};
+
+template <class Config>
+base::FieldSet<Config> make_fields(const std::string& name, const std::string& decay_help) {
+  base::FieldSet<Config> f{name};
+  f.add("beta1", &Config::beta1).range(0.0, 1.0, true).help("decay of the mean of gradients");
+  f.add("beta2", &Config::beta2).range(0.0, 1.0, true).help("decay of the mean of squared gradients");
+  f.add("epsilon", &Config::epsilon).at_least(0.0, true).help("added to the root of the mean square");
+  f.add("weight_decay", &Config::weight_decay).at_least(0.0).help(decay_help);
   return f;
 }
 
 const base::FieldSet<AdamConfig>& adam_fields() {
-  static const auto set = make_fields("adam", "L2 penalty, added to the gradient times the weight");
+  static const auto set = make_fields<AdamConfig>("adam", "L2 penalty, added to the gradient times the weight");
   return set;
 }
 
-const base::FieldSet<AdamConfig>& adamw_fields() {
+const base::FieldSet<AdamwConfig>& adamw_fields() {
   static const auto set =
-      make_fields("adamw", "decoupled: each update shrinks the weight by learning_rate * weight_decay (0.01 unless given)");
+      make_fields<AdamwConfig>("adamw", "decoupled: each update shrinks the weight by learning_rate * weight_decay");
   return set;
 }
 
@@ -73,8 +78,7 @@ const OptimizerType& adamw_optimizer() {
   static const OptimizerType type{
       "adamw", "Adam with decoupled weight decay, as torch.optim.AdamW",
       [](const base::Tree& arguments, const std::string& path, base::Problems& problems) -> std::unique_ptr<Optimizer> {
-        AdamConfig config;
-        config.weight_decay = 0.01;
+        AdamwConfig config;
         adamw_fields().read(arguments, path, config, problems);
         return std::make_unique<Adam>(config, true);
       },

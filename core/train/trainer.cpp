@@ -115,10 +115,11 @@ void Trainer::one_step() {
   state_.epoch = batch.last_of_epoch ? batch.epoch + 1 : batch.epoch;
   state_.batch = batch.last_of_epoch ? 0 : batch.index + 1;
   if (validation_is_due(report)) last_validation_ = report.validation = evaluate(parts_.engine, *parts_.validation);
-  const bool best = note_best(report);
+  const bool due = checkpoint_is_due(report);
+  const bool best = note_best(report, due);
   last_ = report;
   for (TrainObserver* observer : observers_) observer->step_done(report);
-  if (checkpoint_is_due(report) || best) save();
+  if (due || best) save();
 }
 
 bool Trainer::validation_is_due(const StepReport& report) const {
@@ -134,18 +135,19 @@ bool Trainer::checkpoint_is_due(const StepReport& report) const {
   return options.every_epochs > 0 && report.last_of_epoch && report.epoch % options.every_epochs == 0;
 }
 
-bool Trainer::note_best(const StepReport& report) {
+bool Trainer::note_best(const StepReport& report, bool checkpoint_is_due) {
   const std::string& metric = parts_.checkpoint.best;
   if (metric.empty()) return false;
   std::optional<double> value;
-  if (metric == "loss") value = report.loss;
-  if (metric == "accuracy") value = report.accuracy;
+  // A metric of every step counts where a checkpoint falls anyway: the best one must be there to load.
+  if (checkpoint_is_due && metric == "loss") value = report.loss;
+  if (checkpoint_is_due && metric == "accuracy") value = report.accuracy;
   if (report.validation && metric == "validation_loss") value = report.validation->loss;
   if (report.validation && metric == "validation_accuracy") value = report.validation->accuracy;
   if (!value || !improves(metric, *value, state_.best)) return false;
   state_.best = value;
   state_.best_step = report.step;
-  return report.validation.has_value();  // a metric of every step does not save at every step
+  return true;
 }
 
 void Trainer::save() {

@@ -110,7 +110,7 @@ class Trainer {
   void one_step();
   bool validation_is_due(const StepReport& report) const;
   bool checkpoint_is_due(const StepReport& report) const;
-  bool note_best(const StepReport& report);  // true when this is the best so far
+  bool note_best(const StepReport& report, bool checkpoint_is_due);  // true when this is the best so far
   StepReport report_of(const pipeline::StepResult& result, const Batch& batch, double learning_rate) const;
 
   TrainerParts parts_;
