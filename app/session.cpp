@@ -71,9 +71,15 @@ nlohmann::json profile_json(const Composition& c) {
 train::RunFacts facts_of(const Composition& c, std::string run) {
   const base::Tree& optimizer = c.config.train.optimizer;
   std::string name = optimizer.is_null() ? "sgd" : optimizer.is_map() ? optimizer.members().front().first : optimizer.text();
-  return {
-      std::move(run),     std::move(name), c.config.train.batch_size, c.config.pipeline.micro_batches, c.config.pipeline.threads,
-      c.config.train.seed};
+  std::vector<std::string> layers;
+  for (const graph::Node& node : c.network->nodes) layers.push_back(node.name + " " + node.type);
+  return {std::move(run),
+          std::move(name),
+          std::move(layers),
+          c.config.train.batch_size,
+          c.config.pipeline.micro_batches,
+          c.config.pipeline.threads,
+          c.config.train.seed};
 }
 
 train::Checkpoint open_checkpoint(const Command& command, const Composition& c) {

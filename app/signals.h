@@ -1,5 +1,5 @@
-// Signals of a run: the first SIGINT, SIGTERM or SIGUSR1 asks for a stop at the next mini-batch boundary, after a save; the
-// second ends the process at once with 128 + its number.
+// Signals of a run: the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 asks for a stop at the next mini-batch boundary, after a save;
+// the second ends the process at once with 128 + its number.
 #pragma once
 
 #include <atomic>

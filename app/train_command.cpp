@@ -66,7 +66,7 @@ class Run {
     if (from) {
       for (const std::string& skipped : from->skipped) fmt::print(stderr, "warning: skipped {}\n", skipped);
       for (const std::string& warning : from->checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
-      train::check_optimizer(from->checkpoint, facts);
+      train::check_kinds(from->checkpoint, facts);
       for (const std::string& difference : train::differences(from->checkpoint, facts))
         fmt::print(stderr, "warning: {}\n", difference);
       trainer.restore(train::restore_run(engine_, *c_->optimizer, from->checkpoint));

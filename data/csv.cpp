@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 namespace gpipe::data {
@@ -95,14 +96,17 @@ class CsvReader {
   /// Looks at the first line: which columns there are. True when it was the header.
   bool begin() {
     columns_ = static_cast<int64_t>(fields_.size());
+    // What begins like a number but is none is a fault of the data, not a column's name: a sample must not get lost.
     const bool words = std::any_of(fields_.begin(), fields_.end(), [&](const std::string& field) {
       const auto& names = options_.class_names;
-      return !field.empty() && !to_number(field) && std::find(names.begin(), names.end(), field) == names.end();
+      const size_t first = field.find_first_not_of(" \t");
+      const bool numeric = first == std::string::npos || std::strchr("0123456789+-.", field[first]) != nullptr;
+      return !numeric && !to_number(field) && std::find(names.begin(), names.end(), field) == names.end();
     });
     const bool header = options_.header == Header::yes || (options_.header == Header::automatic && words);
     is_target_.assign(fields_.size(), false);
     if (options_.label.is_null()) {
-      add_target(std::to_string(columns_ - 1), header);
+      add_target(std::to_string(columns_ - 1), false);  // the last, whatever the columns are called
     } else if (options_.label.is_list()) {
       for (const base::Tree& one : options_.label.items()) add_target(one.text(), header);
     } else {

@@ -30,14 +30,18 @@ struct Conv2dConfig {
 const base::FieldSet<Conv2dConfig>& conv2d_fields() {
   static const auto fields = [] {
     base::FieldSet<Conv2dConfig> f{"conv2d"};
-    f.add("out_channels", &Conv2dConfig::out_channels).required().at_least(1).help("channels of the output");
-    f.add("kernel_size", &Conv2dConfig::kernel_size).required().at_least(1).scalar_or_list().help("a number or [height, width]");
-    f.add("stride", &Conv2dConfig::stride).at_least(1).scalar_or_list().help("a number or [height, width]");
+    f.add("out_channels", &Conv2dConfig::out_channels).required().range(1, 1 << 20).help("channels of the output");
+    f.add("kernel_size", &Conv2dConfig::kernel_size)
+        .required()
+        .range(1, 512)
+        .scalar_or_list()
+        .help("a number or [height, width]");
+    f.add("stride", &Conv2dConfig::stride).range(1, 4096).scalar_or_list().help("a number or [height, width]");
     f.add("padding", &Conv2dConfig::padding)
         .raw_schema(padding_schema)
         .help("same, valid, a number, [height, width] or [top, bottom, left, right]; same: output = ceil(input / stride)");
-    f.add("dilation", &Conv2dConfig::dilation).at_least(1).scalar_or_list().help("a number or [height, width]");
-    f.add("groups", &Conv2dConfig::groups).at_least(1).help("must divide the channels of input and output");
+    f.add("dilation", &Conv2dConfig::dilation).range(1, 4096).scalar_or_list().help("a number or [height, width]");
+    f.add("groups", &Conv2dConfig::groups).range(1, 1 << 20).help("must divide the channels of input and output");
     f.add("bias", &Conv2dConfig::bias).help("add a bias to every output channel");
     f.add("init", &Conv2dConfig::init).help(std::string("start of the weight: ") + init_help);
     f.add("bias_init", &Conv2dConfig::bias_init).help("start of the bias, in the same words");

@@ -20,7 +20,7 @@ struct LinearConfig {
 const base::FieldSet<LinearConfig>& linear_fields() {
   static const auto fields = [] {
     base::FieldSet<LinearConfig> f{"linear"};
-    f.add("out_features", &LinearConfig::out_features).required().at_least(1).help("length of the output");
+    f.add("out_features", &LinearConfig::out_features).required().range(1, 1 << 24).help("length of the output");
     f.add("bias", &LinearConfig::bias).help("add a bias");
     f.add("init", &LinearConfig::init).help(std::string("start of the weight: ") + init_help);
     f.add("bias_init", &LinearConfig::bias_init).help("start of the bias, in the same words");

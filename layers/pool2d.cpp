@@ -42,11 +42,11 @@ void Pool2dConfig::finish(const base::Tree& tree, const std::string& path, base:
 void add_pool_fields(base::FieldSet<Pool2dConfig>& fields) {
   fields.add("kernel_size", &Pool2dConfig::kernel_size)
       .required()
-      .at_least(1)
+      .range(1, 4096)
       .scalar_or_list()
       .help("a number or [height, width]");
   fields.add("stride", &Pool2dConfig::stride)
-      .at_least(1)
+      .range(1, 4096)
       .scalar_or_list()
       .nullable()
       .help("a number or [height, width]; default: kernel_size");

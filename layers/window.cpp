@@ -12,6 +12,7 @@ std::vector<int64_t> numbers_of(const base::Tree& tree, const std::string& path,
   info.key = "padding";
   info.type = base::FieldInfo::Type::integer_list;
   info.low = 0;
+  info.high = 4096;
   info.scalar_or_list = true;
   return base::detail::read_integers(tree, path, info, problems).value_or(std::vector<int64_t>{0});
 }

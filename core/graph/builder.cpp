@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 namespace gpipe::graph {
 namespace {
 
 const std::string k_loss_name = "loss";
+constexpr int k_most_nodes = 100000;  // what repeat may blow a few lines up to
 
 /// The parts of one entry: its type with arguments, and what stands beside it.
 struct Entry {
@@ -132,6 +134,7 @@ std::optional<int> NetworkBuilder::add_list(const base::Tree& list, const std::s
     problems_.add(list.where(), path, fmt::format("a list of layers is wanted, found {}", list.kind_words()));
     return std::nullopt;
   }
+  if (++lists_ > k_most_nodes) throw base::ConfigError("{}: repeats make more than {} lists of layers", path, k_most_nodes);
   scopes_.push_back({{"input", input}});
   counters_.emplace_back();
   std::optional<int> current = input;
@@ -209,7 +212,10 @@ std::optional<int> NetworkBuilder::add_node(const std::string& type_name, const 
   for (int input : inputs) shapes.push_back(shape_of(input));
   Shape output;
   try {
+    if (network_.nodes.size() >= k_most_nodes) throw base::ConfigError("the network has more than {} layers", k_most_nodes);
     output = node.layer->output_shape(shapes);
+    if (output.elements() > std::numeric_limits<int32_t>::max())
+      throw base::ConfigError("its output {} has more than 2^31 elements a sample", output);
     node.parameters = node.layer->parameters(shapes);
     node.buffers = node.layer->buffers(shapes);
     node.cost = node.layer->cost(shapes, output);

@@ -70,6 +70,7 @@ class NetworkBuilder {
   const SampleShapes& data_;
   base::Problems& problems_;
   Network network_;
+  int lists_ = 0;  // read so far
   std::vector<Scope> scopes_;
   std::vector<std::map<std::string, int>> counters_;  // per scope: how many of a type came so far
 };

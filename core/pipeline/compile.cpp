@@ -59,7 +59,7 @@ Place CompileState::new_buffer(size_t bytes, Group group) {
 
 Place CompileState::new_tensor(int value, Group group) {
   const Value& v = in.network.values[static_cast<size_t>(value)];
-  return new_buffer(static_cast<size_t>(v.shape.elements() * in.largest_batch) * tensor::size_of(v.dtype), group);
+  return new_buffer(static_cast<size_t>(v.shape.with_batch(in.largest_batch).elements()) * tensor::size_of(v.dtype), group);
 }
 
 void CompileState::emit(std::vector<Instruction>& list, Timeline timeline, int time, Instruction instruction) {

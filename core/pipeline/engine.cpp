@@ -5,8 +5,29 @@
 #include <type_traits>
 
 namespace gpipe::pipeline {
+namespace {
+
+/// Stages on CPUs share one memory; the kernel would promise each its arena, and kill the process when they are used.
+void check_host_memory(const Plan& plan) {
+  size_t wanted = 0;
+  int64_t machine = 0;
+  for (const StagePlan& stage : plan.stages) {
+    if (stage.backend->info().kind != "cpu") continue;
+    wanted += stage.memory.total();
+    machine = stage.backend->info().memory_bytes;
+  }
+  if (machine > 0 && wanted > static_cast<size_t>(machine))
+    throw base::MemoryError(
+        "the arenas of {} stages take {} bytes ({:.1f} GiB), the machine has {:.1f} GiB; try more pipeline.micro_batches, "
+        "pipeline.rematerialize: full, "
+        "or a smaller train.batch_size (`plan` shows what takes how much)",
+        plan.stages.size(), wanted, static_cast<double>(wanted) / 0x1p30, static_cast<double>(machine) / 0x1p30);
+}
+
+}  // namespace
 
 Engine::Engine(const Plan& plan) : plan_(plan), edges_(plan.edges.size()), busy_seconds_(plan.stages.size(), 0.0) {
+  check_host_memory(plan);
   const int stages = static_cast<int>(plan.stages.size());
   for (int index = 0; index < stages; ++index) stages_.push_back(std::make_unique<Stage>(plan, index));
   for (const EdgePlan& edge : plan.edges) edge_bases_.push_back(stages_[static_cast<size_t>(edge.to)]->edge_base(edge));

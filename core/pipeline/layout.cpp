@@ -47,7 +47,8 @@ std::vector<EdgePlan> make_edges(const graph::Network& network, const Boundaries
     std::set<int> users;
     for (const int consumer : value.consumers)
       if (const int stage = stage_of(boundaries, consumer); stage != producer) users.insert(stage);
-    const size_t bytes = align_up(static_cast<size_t>(value.shape.elements() * largest_batch) * tensor::size_of(value.dtype));
+    const size_t bytes =
+        align_up(static_cast<size_t>(value.shape.with_batch(largest_batch).elements()) * tensor::size_of(value.dtype));
     for (const int user : users) {
       // What the receiver holds, and one to run ahead; without recompute the sender's own backward reads the slot too.
       int slots = live(user) + 1;

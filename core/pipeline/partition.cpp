@@ -64,6 +64,7 @@ double least_bottleneck(const std::vector<double>& prefix, int partitions) {
 std::optional<Boundaries> from_counts(const base::Tree& balance, int nodes, int partitions, base::Problems& problems) {
   base::FieldInfo info;
   info.low = 1;
+  info.high = nodes;
   const auto counts = base::detail::read_integers(balance, "pipeline.balance", info, problems);
   if (!counts) return std::nullopt;
   const int64_t sum = std::accumulate(counts->begin(), counts->end(), int64_t{0});

@@ -14,8 +14,11 @@ Shape::Shape(std::span<const int64_t> extents) : rank_(static_cast<int>(extents.
 }
 
 int64_t Shape::elements() const {
+  constexpr int64_t most = int64_t{1} << 48;  // far above any memory, far below an overflow of what is worked out from it
   int64_t product = 1;
-  for (int64_t extent : extents()) product *= extent;
+  for (int64_t extent : extents())
+    if (__builtin_mul_overflow(product, extent, &product) || product > most)
+      throw base::ConfigError("a tensor of shape {} is too large: more than 2^48 elements", text());
   return product;
 }
 

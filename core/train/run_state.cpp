@@ -67,6 +67,7 @@ std::string RunSaver::save(const TrainState& state) {
                     {"best_step", state.best_step},
                     {"best_metric", options_.best},
                     {"optimizer", facts_.optimizer},
+                    {"layers", facts_.layers},
                     {"batch_size", facts_.batch_size},
                     {"micro_batches", facts_.micro_batches},
                     {"threads", facts_.threads},
@@ -102,7 +103,13 @@ TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, con
   return state;
 }
 
-void check_optimizer(const Checkpoint& checkpoint, const RunFacts& now) {
+void check_kinds(const Checkpoint& checkpoint, const RunFacts& now) {
+  const auto layers = checkpoint.state.value("layers", now.layers);
+  const auto [saved, here] = std::mismatch(layers.begin(), layers.end(), now.layers.begin(), now.layers.end());
+  if (saved != layers.end() || here != now.layers.end())
+    throw base::CheckpointError("{}: of another model: layer {} is \"{}\" in the checkpoint, \"{}\" in the configuration",
+                                checkpoint.folder, saved - layers.begin() + 1, saved == layers.end() ? "none" : *saved,
+                                here == now.layers.end() ? "none" : *here);
   const auto found = checkpoint.state.find("optimizer");
   if (found == checkpoint.state.end() || *found == now.optimizer) return;
   throw base::CheckpointError("{}: another optimizer: {} in the checkpoint, {} in the configuration", checkpoint.folder,

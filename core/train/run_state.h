@@ -13,8 +13,9 @@ namespace gpipe::train {
 
 /// What must be the same for a resumed run to be the same run, bit for bit. Kept in state.json.
 struct RunFacts {
-  std::string run;        // id
-  std::string optimizer;  // its name in the list; some have slots of the same names
+  std::string run;                  // id
+  std::string optimizer;            // its name in the list; some have slots of the same names
+  std::vector<std::string> layers;  // "name type" of every node, in order
   int64_t batch_size = 0;
   int64_t micro_batches = 0;
   int64_t threads = 0;
@@ -40,8 +41,8 @@ class RunSaver final : public CheckpointSaver {
 void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint);
 /// The same with the optimizer's slots, and where the run stood.
 TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, const Checkpoint& checkpoint);
-/// CheckpointError when the checkpoint is of another optimizer.
-void check_optimizer(const Checkpoint& checkpoint, const RunFacts& now);
+/// CheckpointError when the checkpoint is of other layers or of another optimizer: shapes alone do not tell relu from gelu.
+void check_kinds(const Checkpoint& checkpoint, const RunFacts& now);
 /// Settings that differ from those of the saved run, one sentence each: the run goes on, but not bit for bit.
 std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFacts& now);
 

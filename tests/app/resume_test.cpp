@@ -180,7 +180,8 @@ TEST_CASE("K17: a checkpoint of another model or optimizer is refused by the fir
   };
   for (const Row& row :
        {Row{"network.0.conv2d.out_channels=6", "[4, 1, 3, 3]"}, Row{"network.6.linear.bias=false", "another model"},
-        Row{"train.optimizer=adam", "another optimizer"}, Row{"train.optimizer={sgd: {momentum: 0}}", "another optimizer"}}) {
+        Row{"network.2=gelu", "gelu"}, Row{"train.optimizer=adam", "another optimizer"},
+        Row{"train.optimizer={sgd: {momentum: 0}}", "another optimizer"}}) {
     CAPTURE(row.set);
     const Outcome outcome = run_child(folder, {"train", "run.yaml", "--resume", "--set", row.set});
     CAPTURE(outcome.err);

@@ -57,6 +57,18 @@ TEST_CASE("CSV: quotes, spaces, semicolons, byte-order mark, carriage returns, c
   CHECK(test::sample(*values, 1).input == std::vector<float>{5.0F});
 }
 
+TEST_CASE("CSV: the default label is the last column whatever the columns are called, and no sample is taken for a header") {
+  const test::TempFolder folder;
+  test::put(folder / "named.csv", "1,2,3,price\n10,20,30,0\n11,21,31,1\n");
+  const auto set = test::open("csv", tree({{"path", word((folder / "named.csv").string())}}));
+  CHECK(set->size() == 2);
+  CHECK(set->spec().classes == 2);
+  for (const char* first : {"1,0x2,0", "1e39,2,0", "1e3,1d3,0"}) {
+    test::put(folder / "bad.csv", std::string(first) + "\n3,4,1\n5,6,2\n");
+    CHECK_THROWS_AS(test::open("csv", tree({{"path", word((folder / "bad.csv").string())}})), base::DataError);
+  }
+}
+
 TEST_CASE("IDX: the MNIST share, from gzip, split by range") {
   const auto folder = test::shared("datasets/mnist");
   if (!folder) return;

@@ -104,3 +104,20 @@ TEST_CASE("a mistake in the list names its place, what was found and what to try
                      "{out_features: 4}}]"),
             "'lost' is used by nobody"));
 }
+
+TEST_CASE("sizes that no machine has are refused in words, not by a crash or an endless loop") {
+  for (const char* bad :
+       {"[flatten, {linear: {out_features: 9223372036854775807}}]", "[flatten, {linear: {out_features: 4294967296}}]",
+        "[{conv2d: {out_channels: 4, kernel_size: 10000, padding: same}}]",
+        "[{conv2d: {out_channels: 4, kernel_size: 3, padding: 1000000000}}]",
+        "[{conv2d: {out_channels: 4, kernel_size: 3, padding: [4611686018427387904, 0, 0, 0]}}]",
+        "[{conv2d: {out_channels: 1000000000, kernel_size: 3}}]",
+        "[{conv2d: {out_channels: 4, kernel_size: 3, stride: 9223372036854775807}}]",
+        "[{conv2d: {out_channels: 4, kernel_size: 3, dilation: 10000000}}]",
+        "[{max_pool2d: {kernel_size: 9223372036854775800, padding: 9223372036854775799}}]",
+        "[{repeat: {times: 10000, body: [{repeat: {times: 10000, body: [relu]}}]}}]",
+        "[{repeat: {times: 10000, body: [{repeat: {times: 10000, body: []}}]}}]"}) {
+    CAPTURE(bad);
+    CHECK(fault_of(bad) != "no fault");
+  }
+}

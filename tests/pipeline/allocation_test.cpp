@@ -31,6 +31,9 @@ void* allocate(size_t bytes, void* caller) {
 
 }  // namespace
 
+// GCC looks through the replaced operators and takes their malloc and free for a mismatch.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
 void* operator new(size_t bytes) { return allocate(bytes, __builtin_return_address(0)); }
 void* operator new[](size_t bytes) { return allocate(bytes, __builtin_return_address(0)); }
 void operator delete(void* memory) noexcept { std::free(memory); }

@@ -67,3 +67,17 @@ TEST_CASE("recompute at K=1, M=8 takes less than a third of the arena of a 20-la
   const auto none = pipeline::make_plan(network, {options, 64, 1, {}});
   CHECK(3 * full->arena_bytes() < none->arena_bytes());
 }
+
+TEST_CASE("arenas that fit the machine one by one but not together are refused before anything is allocated") {
+  std::string layers;
+  for (int i = 0; i < 8; ++i) layers += "- conv2d: {out_channels: 256, kernel_size: 1}\n";
+  const auto network = test::network_of(layers + "- global_avg_pool\n- linear: {out_features: 4}\n", {64, 64, 3}, 4);
+  pipeline::PipelineOptions options;
+  options.partitions = 8;
+  options.micro_batches = 1;
+  const int64_t machine = device::open_backend("cpu", {})->info().memory_bytes;
+  const int64_t sample = 64 * 64 * 256 * 4;  // bytes of one activation: each stage holds several
+  const auto plan = pipeline::make_plan(network, {options, machine / sample / 4, 0, {}});
+  CHECK(plan->arena_bytes() > static_cast<size_t>(machine));
+  CHECK_THROWS_WITH_AS(pipeline::Engine{*plan}, doctest::Contains("micro_batches"), base::MemoryError);
+}
