@@ -39,9 +39,8 @@ CompileState::CompileState(const CompileInput& input) : in(input) {
       for (const int value : node_at(node).inputs) needed[static_cast<size_t>(value)] = true;
     if (needs.output) needed[static_cast<size_t>(node_at(node).output)] = true;
   }
-  const LiveCounts live = live_counts(in.row, in.micro_batches);
-  program.kept_slots = std::max(1, live.kept);
-  program.recomputed_slots = live.recomputed;
+  program.kept_slots = std::max(1, most_live(in.schedule, in.stage, Work::forward, Work::backward));
+  program.recomputed_slots = most_live(in.schedule, in.stage, Work::recompute, Work::backward);
 }
 
 Place CompileState::outside(int value) const {

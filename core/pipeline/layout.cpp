@@ -36,9 +36,7 @@ int stage_of(const Boundaries& boundaries, int node) {
 
 std::vector<EdgePlan> make_edges(const graph::Network& network, const Boundaries& boundaries, const Schedule& schedule,
                                  int64_t largest_batch, Rematerialize rematerialize) {
-  const auto live = [&](int stage) {
-    return live_counts(schedule.rows[static_cast<size_t>(stage)], schedule.micro_batches).kept;
-  };
+  const auto live = [&](int stage) { return most_live(schedule, stage, Work::forward, Work::backward_weight); };
   std::vector<EdgePlan> edges;
   for (size_t index = 0; index < network.values.size(); ++index) {
     const graph::Value& value = network.values[index];

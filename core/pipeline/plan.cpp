@@ -101,7 +101,8 @@ std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest
   problems.throw_if_any();
   const int stages = static_cast<int>(options.partitions);
   const bool recompute = options.rematerialize == Rematerialize::full;
-  Schedule schedule = find_schedule(options.schedule).make({stages, micro_batches.count(), recompute});
+  Schedule schedule = find_schedule(options.schedule).make({.devices = stages, .micro_batches = micro_batches.count()});
+  if (recompute) schedule = with_recompute(std::move(schedule), [](int, int) { return true; });
   check_schedule(schedule);
   const device::Batches batches = micro_batches.distinct();
   auto edges = make_edges(network, boundaries, schedule, batches.front(), options.rematerialize);
@@ -121,9 +122,8 @@ std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest
     stage.backend = device::open_backend(
         options.device, {threads, options.bind_threads ? cores_of_stage(index, stages, threads) : std::vector<int>{}});
     plan_operations(network, batches, stage);
-    stage.program =
-        compile_stage({network, stage.first_node, stage.last_node, index, plan->edges, stage.operations, batches.front(),
-                       options.rematerialize, plan->schedule.rows[static_cast<size_t>(index)], plan->micro_batches.count()});
+    stage.program = compile_stage({network, stage.first_node, stage.last_node, index, plan->edges, stage.operations,
+                                   batches.front(), options.rematerialize, plan->schedule});
     stage.memory = fixed_memory(network, stage, request.optimizer_slots);
     const StageProgram& program = stage.program;
     stage.memory.activations = program.kept_bytes * static_cast<size_t>(program.kept_slots) +

@@ -77,8 +77,7 @@ struct CompileInput {
   const std::vector<std::unique_ptr<graph::Operation>>& operations;  // of the stage's nodes, in order
   int64_t largest_batch = 1;
   Rematerialize rematerialize = Rematerialize::full;
-  const std::vector<Task>& row;
-  int micro_batches = 1;
+  const Schedule& schedule;
 };
 
 /// Offsets of arena places count from the start of the kept slots; Stage moves them behind parameters and edges.

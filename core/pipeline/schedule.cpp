@@ -1,6 +1,5 @@
-#include "core/pipeline/schedule.h"
-
 #include "core/base/error.h"
+#include "core/pipeline/row_stream.h"
 
 #include <fmt/format.h>
 
@@ -8,85 +7,28 @@
 
 namespace gpipe::pipeline {
 
-#define GPIPE_SCHEDULE(name, summary) Schedule make_##name(const ScheduleRequest& request);
+#define GPIPE_COST_SCHEDULE(name, splits, chunks, summary) Schedule make_##name(const ScheduleRequest& request);
+#define GPIPE_SCHEDULE(name, splits, chunks, summary) \
+  GPIPE_COST_SCHEDULE(name, splits, chunks, summary)  \
+  std::unique_ptr<RowStream> stream_##name(const ScheduleRequest& request, int device);
 #include "core/pipeline/schedules.def"
 #undef GPIPE_SCHEDULE
+#undef GPIPE_COST_SCHEDULE
 
-namespace {
+char letter(Work work) { return "FRBBW"[static_cast<size_t>(work)]; }
 
-char letter(Work work) { return work == Work::forward ? 'F' : work == Work::recompute ? 'R' : 'B'; }
-
-std::string name_of(const Task& task) { return fmt::format("{}{}", letter(task.work), task.micro); }
-
-/// Every task once, each kind in ascending order, and F before R before B of the same micro-batch.
-void check_row(const std::vector<Task>& row, int stage, int micro_batches) {
-  int next[3] = {0, 0, 0};  // the micro-batch that each kind of work wants next
-  const bool recompute = std::any_of(row.begin(), row.end(), [](const Task& task) { return task.work == Work::recompute; });
-  for (size_t at = 0; at < row.size(); ++at) {
-    const Task& task = row[at];
-    int& wanted = next[static_cast<int>(task.work)];
-    if (task.micro != wanted)
-      throw base::BugError("schedule: stage {}, task {}: {} stands where {}{} is due", stage, at, name_of(task),
-                           letter(task.work), wanted);
-    const Work before = task.work == Work::backward && recompute ? Work::recompute : Work::forward;
-    if (task.work != Work::forward && next[static_cast<int>(before)] <= task.micro)
-      throw base::BugError("schedule: stage {}, task {}: {} comes before {}{}", stage, at, name_of(task), letter(before),
-                           task.micro);
-    ++wanted;
-  }
-  for (const Work work : {Work::forward, Work::recompute, Work::backward}) {
-    const int count = next[static_cast<int>(work)];
-    if (count != micro_batches && (work != Work::recompute || count != 0))
-      throw base::BugError("schedule: stage {} has {} of {} tasks of kind {}", stage, count, micro_batches, letter(work));
-  }
+const char* name_of(Work work) {
+  constexpr const char* names[k_works] = {"forward", "recompute", "backward", "backward_input", "backward_weight"};
+  return names[static_cast<size_t>(work)];
 }
-
-/// Walks all rows with channels that hold nothing: a task that hands something on ends only when its receiver stands at
-/// the task that takes it.
-void check_no_deadlock(const Schedule& schedule) {
-  const auto stages = static_cast<size_t>(schedule.stages);
-  std::vector<size_t> at(stages, 0);
-  std::vector<bool> done(stages, false);  // the current task's work is done, its message is not taken yet
-  const auto task = [&](size_t stage) -> const Task& { return schedule.rows[stage][at[stage]]; };
-  const auto finished = [&](size_t stage) { return at[stage] == schedule.rows[stage].size(); };
-  // Who takes the message of `stage`'s current task; stages for "nobody".
-  const auto receiver = [&](size_t stage) {
-    if (task(stage).work == Work::forward && stage + 1 < stages) return stage + 1;
-    if (task(stage).work == Work::backward && stage > 0) return stage - 1;
-    return stages;
-  };
-  const auto sender = [&](size_t stage) {
-    if (task(stage).work == Work::forward && stage > 0) return stage - 1;
-    if (task(stage).work == Work::backward && stage + 1 < stages) return stage + 1;
-    return stages;
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t stage = 0; stage < stages; ++stage) {
-      if (finished(stage) || done[stage]) continue;
-      const size_t from = sender(stage);
-      if (from != stages) {
-        if (finished(from) || !done[from] || !(task(from) == task(stage))) continue;
-        done[from] = false;
-        ++at[from];
-      }
-      moved = true;
-      done[stage] = receiver(stage) != stages;
-      if (!done[stage]) ++at[stage];
-    }
-  }
-  for (size_t stage = 0; stage < stages; ++stage)
-    if (!finished(stage))
-      throw base::BugError("schedule: deadlock, stage {} waits for ever at task {} ({})", stage, at[stage], name_of(task(stage)));
-}
-
-}  // namespace
 
 const std::vector<ScheduleType>& schedule_types() {
   static const std::vector<ScheduleType> types{
-#define GPIPE_SCHEDULE(name, summary) {#name, summary, make_##name},
+#define GPIPE_SCHEDULE(name, splits, chunks, summary) {#name, summary, splits, chunks, make_##name, stream_##name},
+#define GPIPE_COST_SCHEDULE(name, splits, chunks, summary) {#name, summary, splits, chunks, make_##name, nullptr},
 #include "core/pipeline/schedules.def"
 #undef GPIPE_SCHEDULE
+#undef GPIPE_COST_SCHEDULE
   };
   return types;
 }
@@ -100,40 +42,76 @@ const ScheduleType& find_schedule(const std::string& name) {
   throw base::ConfigError("pipeline.schedule: unknown schedule '{}'; known: {}", name, known);
 }
 
-LiveCounts live_counts(const std::vector<Task>& row, int micro_batches) {
-  LiveCounts most;
-  int kept = 0;
-  int recomputed = 0;
-  std::vector<bool> was_recomputed(static_cast<size_t>(micro_batches), false);
+void check_request(const ScheduleType& type, const ScheduleRequest& request) {
+  if (type.chunks > 0 && request.chunks != 1 && request.chunks != type.chunks)
+    throw base::ConfigError("pipeline.chunks: {} stages a device, but schedule {} has {}; leave it out", request.chunks,
+                            type.name, type.chunks);
+}
+
+std::vector<int> devices_of_stages(int devices, int chunks, bool back) {
+  std::vector<int> device_of;
+  for (int chunk = 0; chunk < chunks; ++chunk)
+    for (int i = 0; i < devices; ++i) device_of.push_back(back && chunk % 2 == 1 ? devices - 1 - i : i);
+  return device_of;
+}
+
+Schedule collect_rows(const ScheduleRequest& request, int chunks, bool back, StreamRow stream) {
+  Schedule schedule{
+      request.devices, request.devices * chunks, request.micro_batches, devices_of_stages(request.devices, chunks, back), {}};
+  for (int device = 0; device < request.devices; ++device) {
+    auto& row = schedule.rows.emplace_back();
+    const auto tasks = stream(request, device);
+    for (Task task; tasks->next(task);) row.push_back(task);
+  }
+  return schedule;
+}
+
+Schedule with_recompute(Schedule schedule, const std::function<bool(int stage, int micro)>& wanted) {
+  schedule.recomputes.assign(static_cast<size_t>(schedule.stages), {});
+  for (int stage = 0; stage < schedule.stages; ++stage)
+    for (int micro = 0; micro < schedule.micro_batches; ++micro)
+      schedule.recomputes[static_cast<size_t>(stage)].push_back(wanted(stage, micro));
+  for (auto& row : schedule.rows) {
+    std::vector<Task> out;
+    for (const Task& task : row) {
+      const bool backward = task.work == Work::backward || task.work == Work::backward_input;
+      if (backward && schedule.recomputed(task.stage, task.micro)) out.push_back({Work::recompute, task.micro, task.stage});
+      out.push_back(task);
+    }
+    row = std::move(out);
+  }
+  return schedule;
+}
+
+int most_live(const Schedule& schedule, int stage, Work from, Work to) {
+  const auto is = [](Work task, Work asked) {
+    if (task == asked) return true;
+    return task == Work::backward && (asked == Work::backward_input || asked == Work::backward_weight);
+  };
+  const auto& row = schedule.rows[static_cast<size_t>(schedule.device_of[static_cast<size_t>(stage)])];
+  int live = 0;
+  int most = 0;
+  std::vector<bool> started(static_cast<size_t>(schedule.micro_batches), false);
   for (const Task& task : row) {
-    if (task.work == Work::forward) ++kept;
-    if (task.work == Work::recompute) {
-      ++recomputed;
-      was_recomputed[static_cast<size_t>(task.micro)] = true;
+    if (task.stage != stage) continue;
+    const auto micro = static_cast<size_t>(task.micro);
+    if (is(task.work, from) && !started[micro]) {
+      started[micro] = true;
+      most = std::max(most, ++live);
     }
-    most.kept = std::max(most.kept, kept);
-    most.recomputed = std::max(most.recomputed, recomputed);
-    if (task.work == Work::backward) {
-      --kept;
-      if (was_recomputed[static_cast<size_t>(task.micro)]) --recomputed;
-    }
+    if (is(task.work, to) && started[micro]) --live;
   }
   return most;
 }
 
-void check_schedule(const Schedule& schedule) {
-  if (static_cast<int>(schedule.rows.size()) != schedule.stages)
-    throw base::BugError("schedule: {} rows for {} stages", schedule.rows.size(), schedule.stages);
-  for (int stage = 0; stage < schedule.stages; ++stage)
-    check_row(schedule.rows[static_cast<size_t>(stage)], stage, schedule.micro_batches);
-  check_no_deadlock(schedule);
-}
-
 std::string picture(const Schedule& schedule) {
   std::string text;
-  for (size_t stage = 0; stage < schedule.rows.size(); ++stage) {
-    text += fmt::format("stage {:<3}", stage);
-    for (const Task& task : schedule.rows[stage]) text.append(1, ' ').append(name_of(task));
+  for (size_t device = 0; device < schedule.rows.size(); ++device) {
+    text += fmt::format("device {:<3}", device);
+    for (const Task& task : schedule.rows[device]) {
+      text += fmt::format(" {}{}", letter(task.work), task.micro);
+      if (schedule.stages > schedule.devices) text += fmt::format(".{}", task.stage);
+    }
     text += "\n";
   }
   return text;

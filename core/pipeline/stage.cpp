@@ -11,15 +11,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-const char* words(Work work) {
-  switch (work) {
-    case Work::forward: return "forward";
-    case Work::recompute: return "recompute";
-    case Work::backward: return "backward";
-  }
-  return "task";
-}
-
 }  // namespace
 
 Stage::Stage(const Plan& plan, int index) : plan_(plan), stage_plan_(plan.stages[static_cast<size_t>(index)]), index_(index) {
@@ -171,11 +162,11 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
     } catch (base::Error& error) {
       error.add_context(fmt::format("step {}, stage {}, node {}, micro-batch {}, {}", batch.step, index_,
                                     plan_.network.nodes[static_cast<size_t>(instruction.node)].name, task.micro,
-                                    words(task.work)));
+                                    name_of(task.work)));
       throw;
     } catch (const std::exception& error) {
       throw base::BugError("step {}, stage {}, node {}, micro-batch {}, {}: {}", batch.step, index_,
-                           plan_.network.nodes[static_cast<size_t>(instruction.node)].name, task.micro, words(task.work),
+                           plan_.network.nodes[static_cast<size_t>(instruction.node)].name, task.micro, name_of(task.work),
                            error.what());
     }
   }
@@ -187,7 +178,7 @@ void Stage::forward_task(int micro, const std::vector<Instruction>& list, const 
   const auto edge = [&](int index) -> Edge& { return (*edges_)[static_cast<size_t>(index)]; };
   for (const int index : program.activations_in) edge(index).wait_readable(micro);
   for (const int index : program.activations_out) edge(index).wait_writable(micro);
-  run_task({Work::forward, micro}, list, batch, training);
+  run_task({Work::forward, micro, index_}, list, batch, training);
   for (const int index : program.activations_out) edge(index).publish(micro);
   if (!training)
     for (const int index : program.activations_in) edge(index).release(micro);
@@ -198,7 +189,7 @@ void Stage::backward_task(int micro, const MiniBatch& batch) {
   const auto edge = [&](int index) -> Edge& { return (*edges_)[static_cast<size_t>(index)]; };
   for (const int index : program.gradients_in) edge(index).wait_readable(micro);
   for (const int index : program.gradients_out) edge(index).wait_writable(micro);
-  run_task({Work::backward, micro}, program.backward, batch, true);
+  run_task({Work::backward, micro, index_}, program.backward, batch, true);
   for (const int index : program.gradients_out) edge(index).publish(micro);
   for (const int index : program.gradients_in) edge(index).release(micro);
   for (const int index : program.activations_in) edge(index).release(micro);
@@ -211,6 +202,8 @@ void Stage::train(const MiniBatch& batch) {
       case Work::forward: forward_task(task.micro, stage_plan_.program.forward, batch, true); break;
       case Work::recompute: run_task(task, stage_plan_.program.recompute, batch, true); break;
       case Work::backward: backward_task(task.micro, batch); break;
+      case Work::backward_input:
+      case Work::backward_weight: GP_CHECK(false); break;
     }
   }
 }

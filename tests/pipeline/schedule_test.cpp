@@ -14,11 +14,24 @@ using pipeline::Schedule;
 using pipeline::Task;
 using pipeline::Work;
 
+namespace {
+
+Schedule made(const pipeline::ScheduleType& type, int devices, int micro_batches, bool recompute) {
+  Schedule schedule = type.make({.devices = devices, .micro_batches = micro_batches});
+  return recompute ? pipeline::with_recompute(std::move(schedule), [](int, int) { return true; }) : schedule;
+}
+
+Schedule gpipe_rows(int devices, int micro_batches, bool recompute) {
+  return made(pipeline::find_schedule("gpipe"), devices, micro_batches, recompute);
+}
+
+}  // namespace
+
 TEST_CASE("gpipe's rows for K=2, M=3 are these") {
-  const Schedule plain = pipeline::find_schedule("gpipe").make({2, 3, false});
-  CHECK(pipeline::picture(plain) == "stage 0   F0 F1 F2 B0 B1 B2\nstage 1   F0 F1 F2 B0 B1 B2\n");
-  const Schedule recompute = pipeline::find_schedule("gpipe").make({2, 3, true});
-  CHECK(pipeline::picture(recompute) == "stage 0   F0 F1 F2 R0 B0 R1 B1 R2 B2\nstage 1   F0 F1 F2 R0 B0 R1 B1 R2 B2\n");
+  const Schedule plain = gpipe_rows(2, 3, false);
+  CHECK(pipeline::picture(plain) == "device 0   F0 F1 F2 B0 B1 B2\ndevice 1   F0 F1 F2 B0 B1 B2\n");
+  const Schedule recompute = gpipe_rows(2, 3, true);
+  CHECK(pipeline::picture(recompute) == "device 0   F0 F1 F2 R0 B0 R1 B1 R2 B2\ndevice 1   F0 F1 F2 R0 B0 R1 B1 R2 B2\n");
 }
 
 TEST_CASE("every schedule passes the checker for K=1..16 and M=1..32") {
@@ -27,15 +40,15 @@ TEST_CASE("every schedule passes the checker for K=1..16 and M=1..32") {
       for (int micro_batches = 1; micro_batches <= 32; ++micro_batches)
         for (const bool recompute : {false, true}) {
           CAPTURE(fmt::format("{} K={} M={}", type.name, stages, micro_batches));
-          CHECK_NOTHROW(pipeline::check_schedule(type.make({stages, micro_batches, recompute})));
+          CHECK_NOTHROW(pipeline::check_schedule(made(type, stages, micro_batches, recompute)));
         }
 }
 
 TEST_CASE("gpipe keeps every micro-batch and recomputes one at a time") {
   for (const int micro_batches : {1, 4, 9}) {
-    const auto row = pipeline::find_schedule("gpipe").make({3, micro_batches, true}).rows[1];
-    CHECK(pipeline::live_counts(row, micro_batches).kept == micro_batches);
-    CHECK(pipeline::live_counts(row, micro_batches).recomputed == 1);
+    const Schedule schedule = gpipe_rows(3, micro_batches, true);
+    CHECK(pipeline::most_live(schedule, 1, Work::forward, Work::backward) == micro_batches);
+    CHECK(pipeline::most_live(schedule, 1, Work::recompute, Work::backward) == 1);
   }
 }
 
@@ -48,7 +61,7 @@ TEST_CASE("the checker finds a dropped, doubled, swapped, changed or misplaced t
     const base::Philox random(seed, base::Purpose::test);
     const int stages = 2 + static_cast<int>(random.below(0, 4));
     const int micro_batches = 2 + static_cast<int>(random.below(1, 5));
-    Schedule schedule = pipeline::find_schedule("gpipe").make({stages, micro_batches, random.below(2, 2) == 0});
+    Schedule schedule = gpipe_rows(stages, micro_batches, random.below(2, 2) == 0);
     auto& row = schedule.rows[random.below(3, static_cast<uint32_t>(stages))];
     const size_t at = random.below(4, static_cast<uint32_t>(row.size() - 1));
     const uint32_t kind = random.below(5, 6);
@@ -74,8 +87,8 @@ TEST_CASE("the checker finds a dropped, doubled, swapped, changed or misplaced t
 
 TEST_CASE("rows that wait for each other for ever are found") {
   // Stage 0 wants to go back before it has sent micro-batch 1; stage 1 wants all forwards first.
-  Schedule schedule{2, 2, {}};
+  Schedule schedule{2, 2, 2, {0, 1}, {}};
   schedule.rows = {{{Work::forward, 0}, {Work::backward, 0}, {Work::forward, 1}, {Work::backward, 1}},
-                   {{Work::forward, 0}, {Work::forward, 1}, {Work::backward, 0}, {Work::backward, 1}}};
+                   {{Work::forward, 0, 1}, {Work::forward, 1, 1}, {Work::backward, 0, 1}, {Work::backward, 1, 1}}};
   CHECK_THROWS_WITH_AS(pipeline::check_schedule(schedule), doctest::Contains("deadlock"), base::BugError);
 }
