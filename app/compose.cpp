@@ -76,10 +76,8 @@ std::unique_ptr<Composition> compose(RunConfig config) {
 }
 
 std::unique_ptr<pipeline::Plan> plan_with(const Composition& c, const pipeline::PipelineOptions& options) {
-  std::vector<double> costs;
-  for (const pipeline::NodeProfile& node : c.profile) costs.push_back(node.total(options.rematerialize));
-  return pipeline::make_plan(
-      *c.network, {options, c.config.train.batch_size, static_cast<int>(c.optimizer->slots().size()), std::move(costs)});
+  return pipeline::make_plan(*c.network,
+                             {options, c.config.train.batch_size, static_cast<int>(c.optimizer->slots().size()), c.profile});
 }
 
 }  // namespace gpipe::app

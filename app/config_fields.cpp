@@ -25,7 +25,10 @@ base::FieldSet<Parts> part_fields() {
 
 base::FieldSet<PipelineOptions> pipeline_fields(const Catalog& catalog) {
   base::FieldSet<PipelineOptions> f{"pipeline"};
-  f.add("partitions", &PipelineOptions::partitions).range(1, 4096).unit("stages").help("K, one device each; at most the layers");
+  f.add("partitions", &PipelineOptions::partitions)
+      .range(1, 4096)
+      .unit("stages")
+      .help("K, on as many devices; at most the layers");
   f.add("micro_batches", &PipelineOptions::micro_batches)
       .range(1, 65536)
       .help("M, parts of a mini-batch that follow each other through the stages; at most train.batch_size");
@@ -35,8 +38,16 @@ base::FieldSet<PipelineOptions> pipeline_fields(const Catalog& catalog) {
           {"type": "object", "properties": {"cut_after": {"type": "array", "items": {"type": "string"}}},
            "required": ["cut_after"], "additionalProperties": false}]})");
   f.add("schedule", &PipelineOptions::schedule).one_of(names_of(catalog.schedules)).help("order of the tasks on each stage");
-  f.add("rematerialize", &PipelineOptions::rematerialize, {"full", "none"})
-      .help("recompute activations in backward (less memory), or keep them all");
+  f.add("chunks", &PipelineOptions::chunks)
+      .range(0, 64)
+      .unit("stages")
+      .help("V, on each device, for schedule interleaved; 0: the schedule's own, there 2");
+  f.add("activation_limit", &PipelineOptions::activation_limit)
+      .range(0, 1e6)
+      .unit("activations")
+      .help("of one micro-batch in one device, that a device may hold, for schedules zb_auto and zb_v; 0: partitions");
+  f.add("rematerialize", &PipelineOptions::rematerialize, {"full", "none", "keep_first", "auto"})
+      .help("recompute all activations in backward, none, all but the first micro-batch's, or as few as memory_limit allows");
   f.add("threads", &PipelineOptions::threads).range(1, 1024).unit("threads").help("of each stage, on a CPU");
   f.add("bind_threads", &PipelineOptions::bind_threads).help("each thread keeps to a core, when there are enough");
   f.add("device", &PipelineOptions::device).one_of({"cpu", "cuda"}).help("what the stages run on");

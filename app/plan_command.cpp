@@ -59,6 +59,7 @@ int run_verify(const Command& command, const Catalog& catalog) {
   unpiped.partitions = 1;
   unpiped.balance = {};
   unpiped.schedule = "gpipe";
+  unpiped.chunks = 0;
   unpiped.rematerialize = pipeline::Rematerialize::none;
   const auto reference_plan = plan_with(*c, unpiped);
   const Step reference = one_step(*c, *reference_plan);

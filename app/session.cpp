@@ -40,6 +40,8 @@ std::vector<pipeline::NodeProfile> profile_nodes(const Composition& c) {
   pipeline::PipelineOptions options = c.config.pipeline;
   options.partitions = 1;
   options.balance = {};
+  options.schedule = "gpipe";
+  options.chunks = 0;
   options.rematerialize = pipeline::Rematerialize::none;
   const auto plan = plan_with(c, options);
   pipeline::Engine engine(*plan);

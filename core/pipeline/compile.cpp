@@ -1,5 +1,5 @@
 // compile_stage in three steps: decide what backward needs, write the instruction lists over numbered buffers, then lay the
-// buffers out by lifetime and put offsets in place of numbers.
+// buffers out by lifetime and put offsets in place of numbers (compile_layout.cpp).
 #include "core/pipeline/compile_state.h"
 
 #include <algorithm>
@@ -13,8 +13,6 @@ using graph::Value;
 CompileState::CompileState(const CompileInput& input) : in(input) {
   const size_t values = in.network.values.size();
   needed.assign(values, false);
-  forward_place.assign(values, {});
-  backward_place.assign(values, {});
   activation_in.assign(values, -1);
   gradient_in.assign(values, -1);
   gradient_out.assign(values, -1);
@@ -39,8 +37,22 @@ CompileState::CompileState(const CompileInput& input) : in(input) {
       for (const int value : node_at(node).inputs) needed[static_cast<size_t>(value)] = true;
     if (needs.output) needed[static_cast<size_t>(node_at(node).output)] = true;
   }
-  program.kept_slots = std::max(1, most_live(in.schedule, in.stage, Work::forward, Work::backward));
-  program.recomputed_slots = most_live(in.schedule, in.stage, Work::recompute, Work::backward);
+  for (const Task& task : in.schedule.rows[static_cast<size_t>(in.schedule.device_of[static_cast<size_t>(in.stage)])])
+    splits_backward = splits_backward || (task.stage == in.stage && task.work == Work::backward_weight);
+}
+
+void CompileState::begin(TaskProgram& task_program) {
+  const size_t values = in.network.values.size();
+  current = &task_program;
+  forward_place.assign(values, {});
+  backward_place.assign(values, {});
+  saved_place.clear();
+}
+
+bool CompileState::stays(int value) const {
+  if (needed[static_cast<size_t>(value)]) return true;
+  const auto& consumers = in.network.values[static_cast<size_t>(value)].consumers;
+  return std::any_of(consumers.begin(), consumers.end(), [&](int node) { return node < in.last_node && is_recomputed(node); });
 }
 
 Place CompileState::outside(int value) const {
@@ -52,7 +64,7 @@ Place CompileState::outside(int value) const {
 }
 
 Place CompileState::new_buffer(size_t bytes, Group group) {
-  buffers.push_back({{align_up(bytes), 0, -1, 0}, group, -1});
+  buffers.push_back({{align_up(bytes), 0, -1, 0}, group, current, -1});
   return {Place::Kind::arena, static_cast<int>(buffers.size()) - 1, 0, 0, 1};
 }
 
@@ -65,10 +77,15 @@ void CompileState::emit(std::vector<Instruction>& list, Timeline timeline, int t
   const auto touch = [&](const Place& place) {
     if (place.kind != Place::Kind::arena) return;
     Buffer& buffer = buffers[static_cast<size_t>(place.index)];
+    if (timeline == Timeline::weight && buffer.group == Group::kept) buffer.group = Group::kept_for_weight;
     if (buffer.group != Group::working) return;
     if (buffer.timeline < 0) {
       buffer.timeline = static_cast<int>(timeline);
       buffer.life.first = time;
+    }
+    if (timeline == Timeline::weight && buffer.timeline == static_cast<int>(Timeline::backward)) {
+      buffer.group = Group::deferred;
+      return;
     }
     GP_CHECK_EQ(buffer.timeline, static_cast<int>(timeline));
     buffer.life.last = time;
@@ -84,11 +101,14 @@ void CompileState::emit(std::vector<Instruction>& list, Timeline timeline, int t
 
 namespace {
 
-bool may_overwrite_input(const CompileState& state, const std::vector<Place>& places, int node, bool input_is_needed) {
+/// May the output be written over the input? Not where that is read again, or is no working memory of this pass.
+bool may_overwrite_input(const CompileState& state, const std::vector<Place>& places, int node, bool input_is_read_again) {
   const int value = state.node_at(node).inputs.front();
   const Value& v = state.in.network.values[static_cast<size_t>(value)];
+  const Place& place = places[static_cast<size_t>(value)];
   return state.operation(node).needs().in_place && v.producer >= state.in.first_node && v.consumers.size() == 1 &&
-         !input_is_needed && places[static_cast<size_t>(value)].kind == Place::Kind::arena;
+         !input_is_read_again && place.kind == Place::Kind::arena &&
+         state.buffers[static_cast<size_t>(place.index)].group == Group::working;
 }
 
 /// A node's forward, its inputs at their places; those that this stage does not make are looked up on first use.
@@ -104,31 +124,37 @@ Instruction forward_call(CompileState& state, int node, std::vector<Place>& plac
   return instruction;
 }
 
-/// The forward of one micro-batch. `keep`: what backward needs stays in its slot (no recompute).
-void write_forward(CompileState& state, std::vector<Instruction>& list, Timeline timeline, bool keep,
-                   std::vector<Place>& places) {
+/// Where a node's output goes in a forward: to the loss, to another stage, over its input, or into memory of its own.
+Place output_place(CompileState& state, int node, std::vector<Place>& places, bool training) {
+  const graph::Node& n = state.node_at(node);
+  const auto& edges = state.activations_out[static_cast<size_t>(n.output)];
+  if (node == state.in.network.loss_node()) return {Place::Kind::result, -1, 0, 0, 1};
+  if (!edges.empty()) return {Place::Kind::edge, edges.front(), 0, 0, 1};
+  const bool keep = training && state.is_kept(node) && state.stays(n.output);
+  const int input = n.inputs.front();
+  const int producer = state.in.network.values[static_cast<size_t>(input)].producer;
+  const bool input_stays = training && producer >= state.in.first_node && state.is_kept(producer) && state.stays(input);
+  if (!may_overwrite_input(state, places, node, input_stays))
+    return state.new_tensor(n.output, keep ? Group::kept : Group::working);
+  const Place place = places[static_cast<size_t>(input)];
+  if (keep) state.buffers[static_cast<size_t>(place.index)].group = Group::kept;
+  return place;
+}
+
+/// The forward of one micro-batch. In training, what kept nodes make for backward or recompute stays in its slot.
+void write_forward(CompileState& state, std::vector<Instruction>& list, bool training, std::vector<Place>& places) {
   const graph::Network& network = state.in.network;
+  const Timeline timeline = training ? Timeline::forward : Timeline::evaluate;
   places.assign(network.values.size(), {});
   for (int node = state.in.first_node; node < state.in.last_node; ++node) {
     const graph::Node& n = state.node_at(node);
     Instruction instruction = forward_call(state, node, places);
     const auto out = static_cast<size_t>(n.output);
-    const auto& edges = state.activations_out[out];
-    const bool keep_output = keep && state.needed[out];
-    if (node == network.loss_node()) {
-      places[out] = {Place::Kind::result, -1, 0, 0, 1};
-    } else if (!edges.empty()) {
-      places[out] = {Place::Kind::edge, edges.front(), 0, 0, 1};
-    } else if (may_overwrite_input(state, places, node, keep && state.needed[static_cast<size_t>(n.inputs.front())])) {
-      places[out] = places[static_cast<size_t>(n.inputs.front())];
-      if (keep_output) state.buffers[static_cast<size_t>(places[out].index)].group = Group::kept;
-    } else {
-      places[out] = state.new_tensor(n.output, keep_output ? Group::kept : Group::working);
-    }
+    places[out] = output_place(state, node, places, training);
     instruction.output = {places[out], n.output};
     graph::Operation& operation = state.operation(node);
     if (const size_t saved = operation.saved_bytes(state.in.largest_batch); saved > 0) {
-      const bool keep_saved = keep && state.participates(node);
+      const bool keep_saved = training && state.is_kept(node) && state.participates(node);
       instruction.saved = state.new_buffer(saved, keep_saved ? Group::kept : Group::working);
       if (keep_saved) state.saved_place[node] = instruction.saved;
     }
@@ -140,116 +166,77 @@ void write_forward(CompileState& state, std::vector<Instruction>& list, Timeline
       copy.output = {to, n.output};
       state.emit(list, timeline, time(), std::move(copy));
     };
+    const auto& edges = state.activations_out[out];
     for (size_t i = 1; i < edges.size(); ++i) copy_out({Place::Kind::edge, edges[i], 0, 0, 1});
-    if (timeline == Timeline::evaluate && n.output == network.prediction) copy_out({Place::Kind::prediction, -1, 0, 0, 1});
+    if (!training && n.output == network.prediction) copy_out({Place::Kind::prediction, -1, 0, 0, 1});
   }
 }
 
-/// Which nodes a recompute must run again: those whose output or saved bytes backward reads, and all that these come from.
-std::vector<bool> nodes_to_recompute(const CompileState& state) {
-  std::vector<bool> wanted(static_cast<size_t>(state.in.last_node), false);
+/// Which nodes a recompute must run again: those not kept whose output or saved bytes backward reads, and all that these
+/// come from, as far as it is not kept.
+void choose_recomputed(CompileState& state) {
+  state.again.assign(state.kept.size(), false);
   for (int node = state.in.last_node - 1; node >= state.in.first_node; --node) {
+    const auto at = static_cast<size_t>(node - state.in.first_node);
     const graph::Node& n = state.node_at(node);
     const bool saves = state.participates(node) && state.operation(node).saved_bytes(state.in.largest_batch) > 0;
-    const bool again = wanted[static_cast<size_t>(node)] || saves || state.needed[static_cast<size_t>(n.output)];
-    wanted[static_cast<size_t>(node)] = again && node != state.in.network.loss_node();
-    if (!wanted[static_cast<size_t>(node)]) continue;
+    const bool wanted = state.again[at] || saves || state.needed[static_cast<size_t>(n.output)];
+    state.again[at] = wanted && !state.kept[at] && node != state.in.network.loss_node();
+    if (!state.again[at]) continue;
     for (const int value : n.inputs)
       if (const int producer = state.in.network.values[static_cast<size_t>(value)].producer; producer >= state.in.first_node)
-        wanted[static_cast<size_t>(producer)] = true;
+        state.again[static_cast<size_t>(producer - state.in.first_node)] = true;
   }
-  return wanted;
 }
 
 void write_recompute(CompileState& state) {
-  const std::vector<bool> wanted = nodes_to_recompute(state);
-  const Group group = state.program.recomputed_slots > 1 ? Group::recomputed : Group::working;
   std::vector<Place>& places = state.backward_place;
-  std::vector<Instruction>& list = state.program.recompute;
+  std::vector<Instruction>& list = state.current->recompute;
   for (int node = state.in.first_node; node < state.in.last_node; ++node) {
-    if (!wanted[static_cast<size_t>(node)]) continue;
     const graph::Node& n = state.node_at(node);
-    Instruction instruction = forward_call(state, node, places);
     Place& out = places[static_cast<size_t>(n.output)];
+    if (!state.is_recomputed(node)) {
+      out = state.forward_place[static_cast<size_t>(n.output)];
+      continue;
+    }
+    Instruction instruction = forward_call(state, node, places);
     if (may_overwrite_input(state, places, node, state.needed[static_cast<size_t>(n.inputs.front())]))
       out = places[static_cast<size_t>(n.inputs.front())];
     else
-      out = state.new_tensor(n.output, group);
+      out = state.new_tensor(n.output, Group::working);
     instruction.output = {out, n.output};
     graph::Operation& operation = state.operation(node);
     if (const size_t saved = operation.saved_bytes(state.in.largest_batch); saved > 0) {
-      instruction.saved = state.new_buffer(saved, group);
+      instruction.saved = state.new_buffer(saved, Group::working);
       state.saved_place[node] = instruction.saved;
     }
     state.emit(list, Timeline::backward, static_cast<int>(list.size()), std::move(instruction));
   }
 }
 
-/// Buffers of one group in one slot, one after the other.
-size_t lay_out_slot(CompileState& state, Group group) {
-  size_t bytes = 0;
-  for (Buffer& buffer : state.buffers) {
-    if (buffer.group != group) continue;
-    buffer.life.offset = bytes;
-    bytes += buffer.life.bytes;
-  }
-  return bytes;
-}
-
-void resolve(const CompileState& state, Place& place) {
-  if (place.kind != Place::Kind::arena) return;
-  const Buffer& buffer = state.buffers[static_cast<size_t>(place.index)];
-  const StageProgram& program = state.program;
-  place.offset = buffer.life.offset;
-  const size_t kept = program.kept_bytes * static_cast<size_t>(program.kept_slots);
-  if (buffer.group == Group::kept) {
-    place.stride = program.kept_bytes;
-    place.slots = program.kept_slots;
-  } else if (buffer.group == Group::recomputed) {
-    place.offset += kept;
-    place.stride = program.recomputed_bytes;
-    place.slots = program.recomputed_slots;
-  } else {
-    place.offset += kept + program.recomputed_bytes * static_cast<size_t>(program.recomputed_slots);
-  }
-}
-
-void lay_out_buffers(CompileState& state) {
-  StageProgram& program = state.program;
-  program.kept_bytes = lay_out_slot(state, Group::kept);
-  if (program.kept_bytes == 0) program.kept_slots = 0;
-  program.recomputed_bytes = lay_out_slot(state, Group::recomputed);
-  if (program.recomputed_bytes == 0) program.recomputed_slots = 0;
-  for (const Timeline timeline : {Timeline::forward, Timeline::evaluate, Timeline::backward}) {
-    std::vector<Lifetime*> pieces;
-    for (Buffer& buffer : state.buffers)
-      if (buffer.group == Group::working && buffer.timeline == static_cast<int>(timeline)) pieces.push_back(&buffer.life);
-    program.working_bytes = std::max(program.working_bytes, lay_out(pieces));
-  }
-  for (auto* list : {&program.forward, &program.evaluate, &program.recompute, &program.backward})
-    for (Instruction& instruction : *list) {
-      for (Operand& operand : instruction.inputs) resolve(state, operand.place);
-      for (Operand& operand : instruction.dx) resolve(state, operand.place);
-      resolve(state, instruction.output.place);
-      resolve(state, instruction.dy.place);
-      resolve(state, instruction.saved);
-      resolve(state, instruction.workspace);
-    }
+/// The lists of one kind of micro-batch, `kept` being set.
+void write_tasks(CompileState& state, TaskProgram& program) {
+  state.begin(program);
+  choose_recomputed(state);
+  write_forward(state, program.forward, true, state.forward_place);
+  write_recompute(state);
+  write_backward(state);
 }
 
 }  // namespace
 
 StageProgram compile_stage(const CompileInput& input) {
   CompileState state(input);
-  const bool recompute = input.rematerialize == Rematerialize::full;
-  std::vector<Place> evaluate_places;
-  write_forward(state, state.program.evaluate, Timeline::evaluate, false, evaluate_places);
-  write_forward(state, state.program.forward, Timeline::forward, !recompute, state.forward_place);
-  if (recompute)
-    write_recompute(state);
-  else
-    state.backward_place = state.forward_place;
-  write_backward(state);
+  const size_t nodes = static_cast<size_t>(input.last_node - input.first_node);
+  int recomputed = 0;
+  for (int micro = 0; micro < input.schedule.micro_batches; ++micro)
+    if (input.schedule.recomputed(input.stage, micro)) ++recomputed;
+  std::vector<Place> places;
+  write_forward(state, state.program.evaluate, false, places);
+  state.kept.assign(nodes, true);
+  if (recomputed < input.schedule.micro_batches) write_tasks(state, state.program.whole);
+  state.kept = input.keep.empty() ? std::vector<bool>(nodes, false) : input.keep;
+  if (recomputed > 0) write_tasks(state, state.program.recomputed);
   lay_out_buffers(state);
   return std::move(state.program);
 }

@@ -39,9 +39,18 @@ class BackwardWriter {
   void drop(const Place& place) { --holders_[key(place)]; }
 
   void emit(Instruction instruction) {
-    auto& list = state_.program.backward;
-    const int time = static_cast<int>(state_.program.recompute.size() + list.size());
+    auto& list = state_.current->backward;
+    const int time = static_cast<int>(state_.current->recompute.size() + list.size());
     state_.emit(list, Timeline::backward, time, std::move(instruction));
+  }
+
+  /// Right here, or in a list of its own; then what it reads stays, and nothing may be written over its dy.
+  void emit_weight(int node, const Place& dy) {
+    Instruction call = backward_call(node, Instruction::Kind::backward_weight, dy);
+    if (!state_.splits_backward) return emit(std::move(call));
+    auto& list = state_.current->backward_weight;
+    state_.emit(list, Timeline::weight, static_cast<int>(list.size()), std::move(call));
+    if (dy) ++holders_[key(dy)];
   }
 
   void emit_add(int node, int value, const Place& more) {
@@ -129,7 +138,7 @@ class BackwardWriter {
     }
     const bool gradients_of_parameters_here = !n.parameters.empty() && !operation.has_backward_weight();
     if (any || gradients_of_parameters_here) emit(std::move(call));
-    if (operation.has_backward_weight()) emit(backward_call(node, Instruction::Kind::backward_weight, dy));
+    if (operation.has_backward_weight()) emit_weight(node, dy);
     for (const auto& [value, dx] : to_add) emit_add(node, value, dx);
     if (dy && !dy_is_gone) drop(dy);
   }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 namespace gpipe::pipeline {
 namespace {
@@ -29,6 +30,7 @@ void check_host_memory(const Plan& plan) {
 Engine::Engine(const Plan& plan) : plan_(plan), edges_(plan.edges.size()), busy_seconds_(plan.stages.size(), 0.0) {
   check_host_memory(plan);
   const int stages = static_cast<int>(plan.stages.size());
+  const int devices = plan.schedule.devices;
   for (int index = 0; index < stages; ++index) stages_.push_back(std::make_unique<Stage>(plan, index));
   for (const EdgePlan& edge : plan.edges) edge_bases_.push_back(stages_[static_cast<size_t>(edge.to)]->edge_base(edge));
   for (const auto& stage : stages_) {
@@ -42,7 +44,7 @@ Engine::Engine(const Plan& plan) : plan_(plan), edges_(plan.edges.size()), busy_
   sums_of_squares_.assign(parameter_count_, 0.0);
   rules_.resize(parameter_count_);
   try {
-    for (int index = 0; index < stages; ++index) threads_.emplace_back([this, index] { thread_main(index); });
+    for (int device = 0; device < devices; ++device) threads_.emplace_back([this, device] { thread_main(device); });
   } catch (const std::system_error& error) {
     {
       const std::lock_guard lock(mutex_);
@@ -50,7 +52,7 @@ Engine::Engine(const Plan& plan) : plan_(plan), edges_(plan.edges.size()), busy_
     }
     wake_.notify_all();
     for (std::thread& thread : threads_) thread.join();
-    throw base::MemoryError("cannot start the thread of stage {} of {}: {}; use fewer partitions", threads_.size(), stages,
+    throw base::MemoryError("cannot start the thread of device {} of {}: {}; use fewer partitions", threads_.size(), devices,
                             error.what());
   }
 }
@@ -64,9 +66,18 @@ Engine::~Engine() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Engine::thread_main(int stage) {
+template <class F>
+void Engine::for_stages_of(int device, F&& function) {
+  for (size_t stage = 0; stage < stages_.size(); ++stage)
+    if (plan_.schedule.device_of[stage] == device) function(stage, *stages_[stage]);
+}
+
+void Engine::thread_main(int device) {
   try {
-    stages_[static_cast<size_t>(stage)]->attach_thread();
+    bool attached = false;
+    for_stages_of(device, [&](size_t, Stage& stage) {
+      if (!std::exchange(attached, true)) stage.attach_thread();  // the device's other stages share its backend
+    });
   } catch (...) { fail(std::current_exception()); }
   uint64_t seen = 0;
   for (;;) {
@@ -79,9 +90,9 @@ void Engine::thread_main(int stage) {
       job = job_;
     }
     try {
-      job.call(job.object, stage);
+      job.call(job.object, device);
     } catch (const Aborted&) {
-      // Another stage failed; its error is the one that counts.
+      // Another device failed; its error is the one that counts.
     } catch (...) { fail(std::current_exception()); }
     const std::lock_guard lock(mutex_);
     if (--running_ == 0) idle_.notify_all();
@@ -104,7 +115,7 @@ void Engine::dispatch(Job job) {
   std::unique_lock lock(mutex_);
   job_ = job;
   ++job_number_;
-  running_ = static_cast<int>(stages_.size());
+  running_ = static_cast<int>(threads_.size());
   wake_.notify_all();
   idle_.wait(lock, [&] { return running_ == 0; });
   if (first_error_) std::rethrow_exception(first_error_);
@@ -113,13 +124,13 @@ void Engine::dispatch(Job job) {
 template <class F>
 void Engine::run_on_all(F&& function) {
   using Function = std::remove_reference_t<F>;
-  dispatch({[](void* object, int stage) { (*static_cast<Function*>(object))(stage); }, &function});
+  dispatch({[](void* object, int device) { (*static_cast<Function*>(object))(device); }, &function});
 }
 
 void Engine::arrive_and_wait() {
   std::unique_lock lock(mutex_);
   const uint64_t round = barrier_round_;
-  if (++arrived_ == static_cast<int>(stages_.size())) {
+  if (++arrived_ == plan_.schedule.devices) {
     arrived_ = 0;
     decide();
     ++barrier_round_;
@@ -155,33 +166,39 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
   batch_ = &batch;
   clip_norm_ = clip_norm;
   arrived_ = 0;
-  run_on_all([this](int index) {
-    Stage& stage = *stages_[static_cast<size_t>(index)];
-    const size_t first = first_parameter_[static_cast<size_t>(index)];
-    stage.train(*batch_);
-    stage.finish_gradients(std::span(sums_of_squares_).subspan(first, stage.parameter_count()));
+  run_on_all([this](int device) {
+    for_stages_of(device, [](size_t, Stage& stage) { stage.begin(); });
+    for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
+      stages_[static_cast<size_t>(task.stage)]->train(task, *batch_);
+    for_stages_of(device, [&](size_t index, Stage& stage) {
+      stage.finish_gradients(std::span(sums_of_squares_).subspan(first_parameter_[index], stage.parameter_count()));
+    });
     arrive_and_wait();
-    const auto mine = std::span(rules_).subspan(first, stage.parameter_count());
-    if (result_.finite) {
-      for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
-      stage.update(mine);
-    }
-    busy_seconds_[static_cast<size_t>(index)] = stage.busy_seconds();
+    for_stages_of(device, [&](size_t index, Stage& stage) {
+      const auto mine = std::span(rules_).subspan(first_parameter_[index], stage.parameter_count());
+      if (result_.finite) {
+        for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
+        stage.update(mine);
+      }
+      busy_seconds_[index] = stage.busy_seconds();
+    });
   });
   result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result_;
 }
 
 void Engine::evaluate(const MiniBatch& batch) {
-  run_on_all([this, &batch](int index) {
-    Stage& stage = *stages_[static_cast<size_t>(index)];
-    stage.evaluate(batch);
-    busy_seconds_[static_cast<size_t>(index)] = stage.busy_seconds();
+  // The forwards of the rows in their order: what waits for what is a part of what it was in training.
+  run_on_all([this, &batch](int device) {
+    for_stages_of(device, [](size_t, Stage& stage) { stage.begin(); });
+    for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
+      if (task.work == Work::forward) stages_[static_cast<size_t>(task.stage)]->evaluate(task.micro, batch);
+    for_stages_of(device, [&](size_t index, Stage& stage) { busy_seconds_[index] = stage.busy_seconds(); });
   });
 }
 
 void Engine::pack() {
-  run_on_all([this](int index) { stages_[static_cast<size_t>(index)]->pack(); });
+  run_on_all([this](int device) { for_stages_of(device, [](size_t, Stage& stage) { stage.pack(); }); });
 }
 
 void Engine::set_observer(InstructionObserver* observer) {

@@ -1,4 +1,4 @@
-// Engine: the stages of a plan at work, one thread each.
+// Engine: the stages of a plan at work, one thread for each device of the pipeline.
 //
 // Owned by the trainer and driven by one thread (the caller's): each call wakes the stage threads, and returns when all are
 // idle again. The first failing stage aborts the edges, all others stop at their next instruction, and the call throws that
@@ -48,7 +48,7 @@ class Engine {
   const std::vector<StateTensor*>& tensors() const { return tensors_; }
   size_t parameter_count() const { return parameter_count_; }
 
-  /// Of the last train() or evaluate(): seconds that each stage's thread worked, that is: did not wait.
+  /// Of the last train() or evaluate(): seconds that each stage was worked on, waiting not counted.
   std::span<const double> busy_seconds() const { return busy_seconds_; }
   size_t arena_bytes(int stage) const { return stages_[static_cast<size_t>(stage)]->arena_bytes(); }
   const Plan& plan() const { return plan_; }
@@ -57,15 +57,17 @@ class Engine {
  private:
   /// What a stage thread is asked to do; type-erased without allocation.
   struct Job {
-    void (*call)(void* object, int stage) = nullptr;
+    void (*call)(void* object, int device) = nullptr;
     void* object = nullptr;
   };
   template <class F>
   void run_on_all(F&& function);
   void dispatch(Job job);
-  void thread_main(int stage);
+  void thread_main(int device);
+  template <class F>
+  void for_stages_of(int device, F&& function);
   void fail(std::exception_ptr error);
-  void arrive_and_wait();  // all stages; the last one takes the decision
+  void arrive_and_wait();  // all devices; the last one takes the decision
   void decide();
 
   const Plan& plan_;

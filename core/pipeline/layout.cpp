@@ -35,7 +35,7 @@ int stage_of(const Boundaries& boundaries, int node) {
 }  // namespace
 
 std::vector<EdgePlan> make_edges(const graph::Network& network, const Boundaries& boundaries, const Schedule& schedule,
-                                 int64_t largest_batch, Rematerialize rematerialize) {
+                                 int64_t largest_batch) {
   const auto live = [&](int stage) { return most_live(schedule, stage, Work::forward, Work::backward_weight); };
   std::vector<EdgePlan> edges;
   for (size_t index = 0; index < network.values.size(); ++index) {
@@ -48,15 +48,16 @@ std::vector<EdgePlan> make_edges(const graph::Network& network, const Boundaries
     const size_t bytes =
         align_up(static_cast<size_t>(value.shape.with_batch(largest_batch).elements()) * tensor::size_of(value.dtype));
     for (const int user : users) {
-      // What the receiver holds, and one to run ahead; without recompute the sender's own backward reads the slot too.
-      int slots = live(user) + 1;
-      if (rematerialize == Rematerialize::none) slots = std::max(slots, live(producer));
+      // What the receiver holds and one to run ahead; the sender's own backward may read the slot too.
+      const int slots = std::max(live(user) + 1, live(producer));
       edges.push_back({static_cast<int>(index), false, producer, user, std::min(slots, schedule.micro_batches), bytes, 0});
     }
     if (!value.wants_gradient) continue;
     int to = producer;
     for (const int user : users) {
-      edges.push_back({static_cast<int>(index), true, user, to, std::min(2, schedule.micro_batches), bytes, 0});
+      // One that is read until backward_weight, or while the next arrives.
+      const int slots = most_live(schedule, to, Work::backward_input, Work::backward_weight) + 1;
+      edges.push_back({static_cast<int>(index), true, user, to, std::min(slots, schedule.micro_batches), bytes, 0});
       to = user;
     }
   }

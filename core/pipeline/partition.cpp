@@ -135,15 +135,17 @@ Boundaries split_by_cost(const std::vector<double>& costs, int partitions) {
   return least_squares_under(prefix, partitions, bound);
 }
 
-std::vector<double> estimated_costs(const graph::Network& network) {
-  std::vector<double> costs;
+std::vector<NodeProfile> estimated_costs(const graph::Network& network) {
+  constexpr double flops_per_second = 1e11;
+  std::vector<NodeProfile> costs;
   for (const graph::Node& node : network.nodes) {
     int64_t elements = network.values[static_cast<size_t>(node.output)].shape.elements();
     for (const int input : node.inputs) elements += network.values[static_cast<size_t>(input)].shape.elements();
-    // Forward, recompute, and a backward that touches each tensor twice.
-    const double flops =
-        static_cast<double>(2 * node.cost.forward_flops + node.cost.backward_input_flops + node.cost.backward_weight_flops);
-    costs.push_back(flops + k_flops_per_byte * 4.0 * 4.0 * static_cast<double>(elements));
+    // Each of the three touches every tensor once.
+    const double bytes = k_flops_per_byte * 4.0 * static_cast<double>(elements);
+    const auto seconds = [&](int64_t flops) { return (static_cast<double>(flops) + bytes) / flops_per_second; };
+    costs.push_back({seconds(node.cost.forward_flops), seconds(node.cost.backward_input_flops),
+                     node.parameters.empty() ? 0 : seconds(node.cost.backward_weight_flops)});
   }
   return costs;
 }

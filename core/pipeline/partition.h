@@ -3,6 +3,7 @@
 
 #include "core/base/problems.h"
 #include "core/graph/network.h"
+#include "core/pipeline/cost.h"
 
 #include <cstdint>
 #include <string>
@@ -18,7 +19,7 @@ using Boundaries = std::vector<int>;
 Boundaries split_by_cost(const std::vector<double>& costs, int partitions);
 
 /// What a node costs without a measurement: its operations, and its bytes at the price of `flops_per_byte` operations.
-std::vector<double> estimated_costs(const graph::Network& network);
+std::vector<NodeProfile> estimated_costs(const graph::Network& network);
 
 /// `balance` as configured: null or `auto` (by `costs`), a list of node counts, or {cut_after: [names of entries]}.
 /// The loss goes with the last stage and is counted nowhere. Faults go to `problems`, with an empty result.

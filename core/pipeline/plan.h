@@ -5,6 +5,7 @@
 
 #include "core/device/backend.h"
 #include "core/graph/network.h"
+#include "core/pipeline/cost.h"
 #include "core/pipeline/options.h"
 #include "core/pipeline/program.h"
 
@@ -25,8 +26,9 @@ struct MicroBatches {
 };
 
 struct StagePlan {
-  int first_node = 0, last_node = 0;  // [first, last)
-  std::unique_ptr<device::Backend> backend;
+  int first_node = 0, last_node = 0;         // [first, last)
+  int device = 0;                            // index of the pipeline's device
+  std::shared_ptr<device::Backend> backend;  // shared by the stages of a device
   std::vector<std::unique_ptr<graph::Operation>> operations;
   StageProgram program;
   StageMemory memory;
@@ -36,7 +38,7 @@ struct PlanRequest {
   const PipelineOptions& options;
   int64_t batch_size = 1;
   int optimizer_slots = 0;
-  std::vector<double> costs;  // of each node, for `balance: auto`; empty: estimated
+  std::vector<NodeProfile> costs;  // of each node; empty: estimated
 };
 
 struct Plan {
@@ -48,6 +50,9 @@ struct Plan {
   std::vector<EdgePlan> edges;
   std::vector<StagePlan> stages;
   int optimizer_slots = 0;
+  std::vector<NodeProfile> costs;  // what it was planned with
+  /// For `rematerialize: auto`: seconds of recompute saved in a micro-batch, and what no choice within the limit exceeds.
+  double recompute_saved = 0, recompute_bound = 0;
 
   size_t arena_bytes() const;
   /// Bytes that cross from stage to stage in one mini-batch.

@@ -19,7 +19,8 @@ class Timer final : public InstructionObserver {
   void instruction(int /*stage*/, const Task& task, const Instruction& what, std::span<const TensorView> /*outputs*/,
                    double seconds) override {
     const auto node = static_cast<size_t>(what.node);
-    auto& samples = task.work != Work::backward ? forward : what.kind == Instruction::Kind::backward_weight ? weight : input;
+    const bool ahead = task.work == Work::forward || task.work == Work::recompute;
+    auto& samples = ahead ? forward : what.kind == Instruction::Kind::backward_weight ? weight : input;
     if (what.kind == Instruction::Kind::add || what.kind == Instruction::Kind::copy) {
       if (!samples[node].empty()) samples[node].back() += seconds;
       return;

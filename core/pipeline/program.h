@@ -58,14 +58,34 @@ struct StageMemory {
   size_t total() const { return parameters + gradients + optimizer + packed + buffers + edges + activations + working; }
 };
 
+/// Memory of which every micro-batch between two of its tasks has a slot: micro-batch i has slot i % slots.
+struct Slots {
+  size_t bytes = 0;  // of one slot
+  int count = 0;
+  size_t offset = 0;
+  size_t total() const { return bytes * static_cast<size_t>(count); }
+};
+
+/// What the tasks of a micro-batch do.
+struct TaskProgram {
+  std::vector<Instruction> forward, recompute;
+  std::vector<Instruction> backward;         // the whole of it, or backward_input
+  std::vector<Instruction> backward_weight;  // empty where backward is whole
+  Slots kept;                                // from forward to backward, or backward_input
+  Slots kept_for_weight;                     // from forward to backward_weight
+  Slots deferred;                            // from recompute, or backward_input, to backward_weight
+};
+
 struct StageProgram {
-  std::vector<Instruction> forward, evaluate, recompute, backward;
+  TaskProgram whole;       // of micro-batches whose activations are all kept
+  TaskProgram recomputed;  // of those that Schedule::recomputed names
+  std::vector<Instruction> evaluate;
   std::vector<int> activations_in, activations_out, gradients_in, gradients_out;  // edges
-  size_t kept_bytes = 0;                                                          // per slot
-  int kept_slots = 0;
-  size_t recomputed_bytes = 0;  // per slot, when more than one micro-batch can be between recompute and backward
-  int recomputed_slots = 0;
+  std::vector<int> read_by_weight;  // those of the edges in that backward_weight reads: only then are they free again
   size_t working_bytes = 0;
+
+  const TaskProgram& of(bool is_recomputed) const { return is_recomputed ? recomputed : whole; }
+  size_t activation_bytes() const;
 };
 
 /// Everything compile_stage looks at.
@@ -76,8 +96,9 @@ struct CompileInput {
   const std::vector<EdgePlan>& edges;
   const std::vector<std::unique_ptr<graph::Operation>>& operations;  // of the stage's nodes, in order
   int64_t largest_batch = 1;
-  Rematerialize rematerialize = Rematerialize::full;
   const Schedule& schedule;
+  /// Of the stage's nodes: those whose results are kept although the micro-batch is recomputed. Empty: none.
+  const std::vector<bool>& keep;
 };
 
 /// Offsets of arena places count from the start of the kept slots; Stage moves them behind parameters and edges.
@@ -86,7 +107,11 @@ StageProgram compile_stage(const CompileInput& input);
 /// The edges that the boundaries make: each value goes straight to every later stage that uses it; its gradient comes back
 /// from the last user to the one before and so on to the maker, so that it is summed in the order of an uncut network.
 std::vector<EdgePlan> make_edges(const graph::Network& network, const Boundaries& boundaries, const Schedule& schedule,
-                                 int64_t largest_batch, Rematerialize rematerialize);
+                                 int64_t largest_batch);
+
+/// Gives edges as many slots as the rows need to come to their end: a value that skips stages, or stays on its device, may
+/// have to wait longer than its receiver's tasks say. The schedule has passed check_schedule.
+void widen_edges(const Schedule& schedule, std::vector<EdgePlan>& edges);
 
 /// A piece of memory in use from instruction `first` to `last` (inclusive).
 struct Lifetime {

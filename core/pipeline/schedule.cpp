@@ -83,7 +83,7 @@ Schedule with_recompute(Schedule schedule, const std::function<bool(int stage, i
   return schedule;
 }
 
-int most_live(const Schedule& schedule, int stage, Work from, Work to) {
+int most_live(const Schedule& schedule, int stage, Work from, Work to, const std::function<bool(int micro)>& counts) {
   const auto is = [](Work task, Work asked) {
     if (task == asked) return true;
     return task == Work::backward && (asked == Work::backward_input || asked == Work::backward_weight);
@@ -93,7 +93,7 @@ int most_live(const Schedule& schedule, int stage, Work from, Work to) {
   int most = 0;
   std::vector<bool> started(static_cast<size_t>(schedule.micro_batches), false);
   for (const Task& task : row) {
-    if (task.stage != stage) continue;
+    if (task.stage != stage || (counts && !counts(task.micro))) continue;
     const auto micro = static_cast<size_t>(task.micro);
     if (is(task.work, from) && !started[micro]) {
       started[micro] = true;

@@ -97,8 +97,9 @@ std::vector<int> devices_of_stages(int devices, int chunks, bool back);
 Schedule with_recompute(Schedule schedule, const std::function<bool(int stage, int micro)>& wanted);
 
 /// Between two works of a micro-batch on one stage (from the start of `from` to the end of `to`), how many micro-batches at
-/// most are there at once. 0 when the row has no such task; `to` backward_weight or backward_input may be a whole backward.
-int most_live(const Schedule& schedule, int stage, Work from, Work to);
+/// most are there at once (of those that count). 0 when the row has no such task; `to` backward_weight or backward_input may be a
+/// whole backward.
+int most_live(const Schedule& schedule, int stage, Work from, Work to, const std::function<bool(int micro)>& counts = {});
 
 /// Throws BugError naming stage, position and task when a task is missing, doubled or out of order, or when the rows
 /// would wait for each other for ever although no channel between devices holds a message (a send waits until the receiver

@@ -22,8 +22,11 @@ Stage::Stage(const Plan& plan, int index) : plan_(plan), stage_plan_(plan.stages
   }
   lay_out_fixed_memory();
   size_t widest = 1;
-  for (const auto* list : {&stage_plan_.program.forward, &stage_plan_.program.evaluate, &stage_plan_.program.recompute,
-                           &stage_plan_.program.backward})
+  const StageProgram& program = stage_plan_.program;
+  std::vector<const std::vector<Instruction>*> lists{&program.evaluate};
+  for (const TaskProgram* tasks : {&program.whole, &program.recomputed})
+    lists.insert(lists.end(), {&tasks->forward, &tasks->recompute, &tasks->backward, &tasks->backward_weight});
+  for (const auto* list : lists)
     for (const Instruction& instruction : *list) widest = std::max({widest, instruction.inputs.size(), instruction.dx.size()});
   inputs_.reserve(widest);
   dx_.reserve(widest);
@@ -175,7 +178,6 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
 
 void Stage::forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
   const StageProgram& program = stage_plan_.program;
-  const auto edge = [&](int index) -> Edge& { return (*edges_)[static_cast<size_t>(index)]; };
   for (const int index : program.activations_in) edge(index).wait_readable(micro);
   for (const int index : program.activations_out) edge(index).wait_writable(micro);
   run_task({Work::forward, micro, index_}, list, batch, training);
@@ -184,35 +186,35 @@ void Stage::forward_task(int micro, const std::vector<Instruction>& list, const 
     for (const int index : program.activations_in) edge(index).release(micro);
 }
 
-void Stage::backward_task(int micro, const MiniBatch& batch) {
+void Stage::backward_task(const Task& task, const TaskProgram& tasks, const MiniBatch& batch) {
   const StageProgram& program = stage_plan_.program;
-  const auto edge = [&](int index) -> Edge& { return (*edges_)[static_cast<size_t>(index)]; };
-  for (const int index : program.gradients_in) edge(index).wait_readable(micro);
-  for (const int index : program.gradients_out) edge(index).wait_writable(micro);
-  run_task({Work::backward, micro, index_}, program.backward, batch, true);
-  for (const int index : program.gradients_out) edge(index).publish(micro);
-  for (const int index : program.gradients_in) edge(index).release(micro);
-  for (const int index : program.activations_in) edge(index).release(micro);
+  for (const int index : program.gradients_in) edge(index).wait_readable(task.micro);
+  for (const int index : program.gradients_out) edge(index).wait_writable(task.micro);
+  run_task(task, tasks.backward, batch, true);
+  for (const int index : program.gradients_out) edge(index).publish(task.micro);
+  for (const auto* edges : {&program.gradients_in, &program.activations_in})
+    for (const int index : *edges)
+      if (!std::binary_search(program.read_by_weight.begin(), program.read_by_weight.end(), index))
+        edge(index).release(task.micro);
 }
 
-void Stage::train(const MiniBatch& batch) {
-  busy_seconds_ = 0;
-  for (const Task& task : plan_.schedule.rows[static_cast<size_t>(index_)]) {
-    switch (task.work) {
-      case Work::forward: forward_task(task.micro, stage_plan_.program.forward, batch, true); break;
-      case Work::recompute: run_task(task, stage_plan_.program.recompute, batch, true); break;
-      case Work::backward: backward_task(task.micro, batch); break;
-      case Work::backward_input:
-      case Work::backward_weight: GP_CHECK(false); break;
-    }
+void Stage::weight_task(const Task& task, const TaskProgram& tasks, const MiniBatch& batch) {
+  run_task(task, tasks.backward_weight, batch, true);
+  for (const int index : stage_plan_.program.read_by_weight) edge(index).release(task.micro);
+}
+
+void Stage::train(const Task& task, const MiniBatch& batch) {
+  const TaskProgram& program = stage_plan_.program.of(plan_.schedule.recomputed(index_, task.micro));
+  switch (task.work) {
+    case Work::forward: forward_task(task.micro, program.forward, batch, true); break;
+    case Work::recompute: run_task(task, program.recompute, batch, true); break;
+    case Work::backward:
+    case Work::backward_input: backward_task(task, program, batch); break;
+    case Work::backward_weight: weight_task(task, program, batch); break;
   }
 }
 
-void Stage::evaluate(const MiniBatch& batch) {
-  busy_seconds_ = 0;
-  for (int micro = 0; micro < plan_.micro_batches.count(); ++micro)
-    forward_task(micro, stage_plan_.program.evaluate, batch, false);
-}
+void Stage::evaluate(int micro, const MiniBatch& batch) { forward_task(micro, stage_plan_.program.evaluate, batch, false); }
 
 void Stage::finish_gradients(std::span<double> sums_of_squares) {
   const auto start = Clock::now();

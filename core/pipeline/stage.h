@@ -62,9 +62,12 @@ class Stage {
   std::byte* edge_base(const EdgePlan& edge) const { return memory_->data() + edge.offset; }
 
   void attach_thread() { stage_plan_.backend->attach_thread(); }
-  /// Runs the stage's row of tasks. Waits for and hands on what crosses the cuts.
-  void train(const MiniBatch& batch);
-  void evaluate(const MiniBatch& batch);
+  /// Before the tasks of a mini-batch.
+  void begin() { busy_seconds_ = 0; }
+  /// Runs one task. Waits for and hands on what crosses the cuts.
+  void train(const Task& task, const MiniBatch& batch);
+  /// The forward of one micro-batch with the running averages.
+  void evaluate(int micro, const MiniBatch& batch);
   /// After train: gradients in PyTorch's layout; the sum of squares of each parameter's, in the order of parameters().
   void finish_gradients(std::span<double> sums_of_squares);
   /// One rule a parameter (weight decay differs), then running averages and packed copies.
@@ -74,7 +77,7 @@ class Stage {
 
   std::vector<StateTensor>& tensors() { return tensors_; }  // parameters first, then running averages
   size_t parameter_count() const { return parameter_count_; }
-  double busy_seconds() const { return busy_seconds_; }  // of the last train() to update(), or evaluate(): all but waiting
+  double busy_seconds() const { return busy_seconds_; }  // since begin(): all but waiting
   void set_observer(InstructionObserver* observer) { observer_ = observer; }
   size_t arena_bytes() const { return memory_->bytes(); }
 
@@ -92,7 +95,9 @@ class Stage {
   std::byte* address(const Place& place, const graph::Pass& pass, const MiniBatch& batch, size_t sample_bytes) const;
   TensorView view(const Operand& operand, const graph::Pass& pass, const MiniBatch& batch) const;
   void forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
-  void backward_task(int micro, const MiniBatch& batch);
+  void backward_task(const Task& task, const TaskProgram& program, const MiniBatch& batch);
+  void weight_task(const Task& task, const TaskProgram& program, const MiniBatch& batch);
+  Edge& edge(int index) const { return (*edges_)[static_cast<size_t>(index)]; }
   graph::Operation& operation(int node) const {
     return *stage_plan_.operations[static_cast<size_t>(node - stage_plan_.first_node)];
   }

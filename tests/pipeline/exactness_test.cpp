@@ -4,18 +4,21 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 using namespace gpipe;
 
 namespace {
 
-pipeline::PipelineOptions options(int64_t partitions, int64_t micro_batches, bool recompute,
+using pipeline::Rematerialize;
+
+pipeline::PipelineOptions options(int64_t partitions, int64_t micro_batches, Rematerialize policy,
                                   const std::string& schedule = "gpipe") {
   pipeline::PipelineOptions o;
   o.partitions = partitions;
   o.micro_batches = micro_batches;
-  o.rematerialize = recompute ? pipeline::Rematerialize::full : pipeline::Rematerialize::none;
+  o.rematerialize = policy;
   o.schedule = schedule;
   o.bind_threads = false;
   return o;
@@ -23,44 +26,87 @@ pipeline::PipelineOptions options(int64_t partitions, int64_t micro_batches, boo
 
 const test::SmallRun k_run{test::k_residual_network, {7, 6, 3}};
 
+int stages_a_device(const pipeline::ScheduleType& type) { return type.chunks > 0 ? type.chunks : 2; }
+
+/// Interleaved rows want M to be a multiple of K.
+bool refused(const pipeline::ScheduleType& type, int partitions, int micro_batches) {
+  try {
+    pipeline::check_request(type, {.devices = partitions, .micro_batches = micro_batches, .chunks = stages_a_device(type)});
+  } catch (const base::ConfigError&) { return true; }
+  return false;
+}
+
+size_t largest_stage(const pipeline::PipelineOptions& o) {
+  const auto network = test::network_of(k_run.network, k_run.input, k_run.classes);
+  const auto plan = pipeline::make_plan(network, {o, k_run.batch_size, 1, {}});
+  size_t most = 0;
+  for (const auto& stage : plan->stages) most = std::max(most, stage.memory.total());
+  return most;
+}
+
 }  // namespace
 
 TEST_CASE("losses, weights and optimizer state are the same bits for every K, schedule and recompute policy") {
-  for (const int64_t micro_batches : {1, 2, 5, 8}) {
-    const test::RunBits unpiped = test::run_steps(k_run, options(1, micro_batches, false), 30);
+  const int nodes = test::network_of(k_run.network, k_run.input, k_run.classes).loss_node();
+  for (const int micro_batches : {1, 2, 5, 8}) {
+    const test::RunBits unpiped = test::run_steps(k_run, options(1, micro_batches, Rematerialize::none), 30);
     REQUIRE(std::isfinite(unpiped.losses.back()));
     CHECK(unpiped.losses.back() != unpiped.losses.front());
     for (const auto& schedule : pipeline::schedule_types())
-      for (const int64_t partitions : {1, 2, 3, 4, 8})
-        for (const bool recompute : {true, false}) {
-          CAPTURE(fmt::format("{} K={} M={} recompute={}", schedule.name, partitions, micro_batches, recompute));
-          CHECK(test::run_steps(k_run, options(partitions, micro_batches, recompute, schedule.name), 30) == unpiped);
+      for (const int partitions : {1, 2, 3, 4, 8}) {
+        if (partitions * stages_a_device(schedule) > nodes || refused(schedule, partitions, micro_batches)) continue;
+        for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none, Rematerialize::keep_first}) {
+          CAPTURE(fmt::format("{} K={} M={} policy={}", schedule.name, partitions, micro_batches, static_cast<int>(policy)));
+          CHECK(test::run_steps(k_run, options(partitions, micro_batches, policy, schedule.name), 30) == unpiped);
         }
+      }
   }
 }
 
+TEST_CASE("whatever a memory limit lets rematerialize: auto keep, the bits are the same and the limit holds") {
+  const test::RunBits unpiped = test::run_steps(k_run, options(1, 5, Rematerialize::none), 5);
+  for (const std::string schedule : {"gpipe", "zb_h1"})
+    for (const int64_t partitions : {1, 3}) {
+      const size_t least = largest_stage(options(partitions, 5, Rematerialize::full, schedule));
+      const size_t most = largest_stage(options(partitions, 5, Rematerialize::none, schedule));
+      REQUIRE(least < most);
+      size_t before = 0;
+      for (int part = 0; part <= 4; ++part) {
+        auto o = options(partitions, 5, Rematerialize::automatic, schedule);
+        o.memory_limit = static_cast<int64_t>(least + (most - least) * static_cast<size_t>(part) / 4);
+        CAPTURE(fmt::format("{} K={} limit={}", schedule, partitions, o.memory_limit));
+        const size_t used = largest_stage(o);
+        CHECK(used <= static_cast<size_t>(o.memory_limit));
+        CHECK(used >= before);
+        before = used;
+        CHECK(test::run_steps(k_run, o, 5) == unpiped);
+      }
+      CHECK(before > least);
+    }
+}
+
 TEST_CASE("every place to cut gives the same bits, up to one node a stage") {
-  const test::RunBits unpiped = test::run_steps(k_run, options(1, 3, true), 3);
+  const test::RunBits unpiped = test::run_steps(k_run, options(1, 3, Rematerialize::full), 3);
   const auto network = test::network_of(k_run.network, k_run.input, k_run.classes);
   const int nodes = network.loss_node();
   for (int cut = 1; cut < nodes; ++cut)
-    for (const bool recompute : {true, false}) {
+    for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none}) {
       CAPTURE(cut);
-      auto o = options(2, 3, recompute);
+      auto o = options(2, 3, policy);
       o.balance = base::Tree::list({base::Tree::scalar(std::to_string(cut)), base::Tree::scalar(std::to_string(nodes - cut))});
       CHECK(test::run_steps(k_run, o, 3) == unpiped);
     }
-  CHECK(test::run_steps(k_run, options(nodes, 3, true), 3) == unpiped);
-  CHECK(test::run_steps(k_run, options(nodes, 3, false), 3) == unpiped);
+  CHECK(test::run_steps(k_run, options(nodes, 3, Rematerialize::full), 3) == unpiped);
+  CHECK(test::run_steps(k_run, options(nodes, 3, Rematerialize::none), 3) == unpiped);
 }
 
 TEST_CASE("other numbers of micro-batches agree within rounding where no layer looks at the batch") {
   const test::SmallRun run{
       R"([{conv2d: {out_channels: 4, kernel_size: 3}}, gelu, {dropout: {p: 0.4}}, flatten, {linear: {out_features: 4}}])",
       {6, 5, 2}};
-  const test::RunBits one = test::run_steps(run, options(1, 1, true), 10);
+  const test::RunBits one = test::run_steps(run, options(1, 1, Rematerialize::full), 10);
   for (const int64_t micro_batches : {2, 3, 8}) {
-    const test::RunBits many = test::run_steps(run, options(2, micro_batches, true), 10);
+    const test::RunBits many = test::run_steps(run, options(2, micro_batches, Rematerialize::full), 10);
     for (size_t i = 0; i < one.losses.size(); ++i) CHECK(many.losses[i] == doctest::Approx(one.losses[i]).epsilon(1e-5));
   }
 }
@@ -83,10 +129,10 @@ TEST_CASE("a value used in later stages is handed straight to each, and its grad
 - linear: {out_features: 4}
 )",
                            {5}};
-  const test::RunBits unpiped = test::run_steps(run, options(1, 2, true), 5);
+  const test::RunBits unpiped = test::run_steps(run, options(1, 2, Rematerialize::full), 5);
   for (int partitions = 2; partitions <= 7; ++partitions)
-    for (const bool recompute : {true, false}) {
+    for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none}) {
       CAPTURE(partitions);
-      CHECK(test::run_steps(run, options(partitions, 2, recompute), 5) == unpiped);
+      CHECK(test::run_steps(run, options(partitions, 2, policy), 5) == unpiped);
     }
 }

@@ -45,8 +45,9 @@ void search(const std::vector<double>& costs, int begin, int stages, double bott
 Boundaries boundaries_of(const std::string& balance, int partitions) {
   const auto network = test::network_of(test::k_residual_network, {7, 6, 3}, 4);
   base::Problems problems;
-  auto boundaries = pipeline::make_boundaries(network, partitions, app::parse_yaml(balance, "balance"),
-                                              pipeline::estimated_costs(network), problems);
+  std::vector<double> costs;
+  for (const auto& cost : pipeline::estimated_costs(network)) costs.push_back(cost.forward + cost.backward());
+  auto boundaries = pipeline::make_boundaries(network, partitions, app::parse_yaml(balance, "balance"), costs, problems);
   problems.throw_if_any();
   return boundaries;
 }
