@@ -32,6 +32,6 @@ class GpipeRow final : public RowStream {
 std::unique_ptr<RowStream> stream_gpipe(const ScheduleRequest& request, int device) {
   return std::make_unique<GpipeRow>(request, device);
 }
-Schedule make_gpipe(const ScheduleRequest& request) { return collect_rows(request, 1, false, stream_gpipe); }
+Schedule make_gpipe(const ScheduleRequest& request) { return collect_rows(request, 1, stream_gpipe); }
 
 }  // namespace gpipe::pipeline

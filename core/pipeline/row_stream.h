@@ -7,7 +7,7 @@ namespace gpipe::pipeline {
 
 using StreamRow = std::unique_ptr<RowStream> (*)(const ScheduleRequest& request, int device);
 
-/// All rows of K devices with `chunks` stages each, placed as devices_of_stages has them.
-Schedule collect_rows(const ScheduleRequest& request, int chunks, bool back, StreamRow stream);
+/// All rows of K devices with `chunks` stages each, going round the devices.
+Schedule collect_rows(const ScheduleRequest& request, int chunks, StreamRow stream);
 
 }  // namespace gpipe::pipeline

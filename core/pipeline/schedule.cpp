@@ -7,10 +7,10 @@
 
 namespace gpipe::pipeline {
 
-#define GPIPE_COST_SCHEDULE(name, splits, chunks, summary) Schedule make_##name(const ScheduleRequest& request);
-#define GPIPE_SCHEDULE(name, splits, chunks, summary) \
-  GPIPE_COST_SCHEDULE(name, splits, chunks, summary)  \
-  std::unique_ptr<RowStream> stream_##name(const ScheduleRequest& request, int device);
+#define GPIPE_COST_SCHEDULE(name, id, splits, chunks, summary) Schedule make_##id(const ScheduleRequest& request);
+#define GPIPE_SCHEDULE(name, id, splits, chunks, summary) \
+  GPIPE_COST_SCHEDULE(name, id, splits, chunks, summary)  \
+  std::unique_ptr<RowStream> stream_##id(const ScheduleRequest& request, int device);
 #include "core/pipeline/schedules.def"
 #undef GPIPE_SCHEDULE
 #undef GPIPE_COST_SCHEDULE
@@ -24,8 +24,8 @@ const char* name_of(Work work) {
 
 const std::vector<ScheduleType>& schedule_types() {
   static const std::vector<ScheduleType> types{
-#define GPIPE_SCHEDULE(name, splits, chunks, summary) {#name, summary, splits, chunks, make_##name, stream_##name},
-#define GPIPE_COST_SCHEDULE(name, splits, chunks, summary) {#name, summary, splits, chunks, make_##name, nullptr},
+#define GPIPE_SCHEDULE(name, id, splits, chunks, summary) {name, summary, splits, chunks, make_##id, stream_##id},
+#define GPIPE_COST_SCHEDULE(name, id, splits, chunks, summary) {name, summary, splits, chunks, make_##id, nullptr},
 #include "core/pipeline/schedules.def"
 #undef GPIPE_SCHEDULE
 #undef GPIPE_COST_SCHEDULE
@@ -46,6 +46,19 @@ void check_request(const ScheduleType& type, const ScheduleRequest& request) {
   if (type.chunks > 0 && request.chunks != 1 && request.chunks != type.chunks)
     throw base::ConfigError("pipeline.chunks: {} stages a device, but schedule {} has {}; leave it out", request.chunks,
                             type.name, type.chunks);
+  if (type.chunks == 0) {  // goes round the devices in groups of K micro-batches
+    if (request.chunks < 2)
+      throw base::ConfigError("pipeline.chunks: schedule {} has several stages a device, found {}; ask for 2 or more", type.name,
+                              request.chunks);
+    if (request.micro_batches % request.devices != 0)
+      throw base::ConfigError("pipeline.micro_batches: schedule {} takes a multiple of the {} devices, found {}; {} would do",
+                              type.name, request.devices, request.micro_batches,
+                              (request.micro_batches / request.devices + 1) * request.devices);
+  }
+  if (type.stream == nullptr && request.memory_limit != 0 && !(request.memory_limit >= 1))
+    throw base::ConfigError(
+        "a limit of {:.3g} activations a device (pipeline.activation_limit, --memory-limit): schedule {} needs 1 to go on at all",
+        request.memory_limit, type.name);
 }
 
 std::vector<int> devices_of_stages(int devices, int chunks, bool back) {
@@ -55,9 +68,9 @@ std::vector<int> devices_of_stages(int devices, int chunks, bool back) {
   return device_of;
 }
 
-Schedule collect_rows(const ScheduleRequest& request, int chunks, bool back, StreamRow stream) {
+Schedule collect_rows(const ScheduleRequest& request, int chunks, StreamRow stream) {
   Schedule schedule{
-      request.devices, request.devices * chunks, request.micro_batches, devices_of_stages(request.devices, chunks, back), {}};
+      request.devices, request.devices * chunks, request.micro_batches, devices_of_stages(request.devices, chunks, false), {}};
   for (int device = 0; device < request.devices; ++device) {
     auto& row = schedule.rows.emplace_back();
     const auto tasks = stream(request, device);

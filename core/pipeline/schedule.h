@@ -80,7 +80,7 @@ struct ScheduleType {
   bool splits_backward;  // has backward_input and backward_weight tasks
   int chunks;            // V: 0 = as asked (2 or more), else this number and no other
   Schedule (*make)(const ScheduleRequest& request);
-  /// Null for schedules that need to look at costs first.
+  /// Null for schedules that need to look at costs first. Stages go round the devices.
   std::unique_ptr<RowStream> (*stream)(const ScheduleRequest& request, int device);
 };
 
@@ -101,9 +101,9 @@ Schedule with_recompute(Schedule schedule, const std::function<bool(int stage, i
 /// whole backward.
 int most_live(const Schedule& schedule, int stage, Work from, Work to, const std::function<bool(int micro)>& counts = {});
 
-/// Throws BugError naming stage, position and task when a task is missing, doubled or out of order, or when the rows
-/// would wait for each other for ever although no channel between devices holds a message (a send waits until the receiver
-/// takes it).
+/// Throws BugError naming stage, position and task when a task is missing, doubled or out of order, or when the rows would
+/// wait for each other for ever although no channel between devices holds a message: it stays with the stage that sends it,
+/// one forward and one backward message at most, until the receiver has come to the task that takes it.
 void check_schedule(const Schedule& schedule);
 
 /// The rows as text, a line a device: F0 F1 .. R0 B0 .. ; with several stages a device, F0.2 is stage 2's.

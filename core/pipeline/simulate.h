@@ -17,11 +17,13 @@ struct LinkModel {
   bool queues = false;          // messages on one link wait for each other (bandwidth part only)
 };
 
-/// What a micro-batch holds on a stage: `kept` from its forward on, `for_weight` from backward_input to the end of
-/// backward_weight. Bytes, or activations.
+/// What a micro-batch holds on a stage: `kept` from its forward to its backward (or backward_input), `for_weight` from
+/// backward_input to backward_weight. One that is recomputed holds `border` from its forward on, `kept` from its recompute on.
+/// Bytes, or activations.
 struct StageHolding {
   double kept = 1;
   double for_weight = 0;
+  double border = 0;
 };
 
 struct SimulationInput {
@@ -42,8 +44,8 @@ struct Span {
 };
 
 struct DeviceTimes {
-  double first_start = 0, last_end = 0;
-  double busy = 0;
+  double first_start = 0, last_end = 0;  // of its tasks
+  double busy = 0;                       // with its tasks and `finish`
   double peak_held = 0;
 };
 
@@ -59,8 +61,11 @@ struct Simulation {
 /// Called for every task, in no particular order between devices, ascending on each.
 using SpanSink = std::function<void(const Span&)>;
 
+/// A task starts when its device is free and its input has arrived; messages wait for their receiver, not the sender for it.
+/// Throws BugError for rows that wait for each other for ever, or take messages out of order.
 Simulation simulate(const Schedule& schedule, const SimulationInput& input, const SpanSink& sink = {});
-/// The same for rows made on the way (ScheduleType::stream): memory grows with devices and stages, not with M.
+/// The same for rows made on the way (ScheduleType::stream): memory grows with devices and stages, not with M. Schedules that
+/// have no stream are made first.
 Simulation simulate_streams(const ScheduleRequest& request, const ScheduleType& type, const SimulationInput& input,
                             const SpanSink& sink = {});
 
