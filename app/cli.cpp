@@ -27,17 +27,60 @@ struct Verb {
   std::string summary;
   bool configured = true;          // takes CONFIG, --set and the shortcuts
   std::vector<std::string> flags;  // of those that not every configured verb has
+  // Flags of its own whose values have a type and a range: the keys of a field set, and how they come into the command.
+  base::FieldTable (*values)() = nullptr;
+  void (*read_values)(const base::Tree& values, Command& command, base::Problems& problems) = nullptr;
 };
+
+base::FieldSet<Command> train_flags() {
+  base::FieldSet<Command> f{"train"};
+  f.add("--trace", &Command::trace)
+      .range(1, 10000)
+      .unit("steps")
+      .help("write their real timeline to trace.json (for ui.perfetto.dev) and timeline.svg of the run folder");
+  return f;
+}
+base::FieldTable train_values() { return train_flags().table(); }
+void read_train_values(const base::Tree& values, Command& command, base::Problems& problems) {
+  train_flags().read(values, "", command, problems);
+}
+base::FieldSet<Command> plan_flags() {
+  base::FieldSet<Command> f{"plan"};
+  f.add("--svg", &Command::svg).help("a file for the picture of the simulated step");
+  return f;
+}
+base::FieldTable plan_values() { return plan_flags().table(); }
+void read_plan_values(const base::Tree& values, Command& command, base::Problems& problems) {
+  plan_flags().read(values, "", command, problems);
+}
+base::FieldTable simulate_values() { return simulate_fields().table(); }
+void read_simulate_values(const base::Tree& values, Command& command, base::Problems& problems) {
+  simulate_fields().read(values, "", command.simulate, problems);
+}
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all{
       {"train",
        "train a network (also when no command is given)",
        true,
-       {"--output", "--profile", "--resume", "--dry-run", "--quiet", "--json"}},
+       {"--output", "--profile", "--profile-from", "--resume", "--dry-run", "--quiet", "--json"},
+       train_values,
+       read_train_values},
       {"eval", "measure a trained network on the validation data", true, {"--output", "--checkpoint", "--quiet", "--json"}},
       {"predict", "write a trained network's predictions", true, {"--checkpoint", "--input", "--predictions", "--quiet"}},
-      {"plan", "show what a run would do: stages, parameters, memory, transfers", true, {"--output", "--json"}},
+      {"plan",
+       "show what a run would do: stages, time, memory, transfers, what to change",
+       true,
+       {"--output", "--profile", "--profile-from", "--search", "--costs", "--json"},
+       plan_values,
+       read_plan_values},
+      {"simulate",
+       "compare schedules by given costs: makespan, bubble, memory, picture",
+       false,
+       {"--json"},
+       simulate_values,
+       read_simulate_values},
+      {"profile", "measure what every node of the network takes", true, {"--profile-output", "--json"}},
       {"check", "validate a configuration with its data, network and plan; nothing is made or trained", true, {"--output"}},
       {"config", "print the merged configuration", true, {"--output"}},
       {"devices", "list the devices of this machine", false, {}},
@@ -55,11 +98,12 @@ struct Shortcut {
   const char* value_name;
   bool is_text;
 };
-constexpr std::array<Shortcut, 5> shortcuts{{
+constexpr std::array<Shortcut, 6> shortcuts{{
     {"--device", "pipeline.device", "NAME", true},
     {"--threads", "pipeline.threads", "N", false},
     {"--partitions", "pipeline.partitions", "K", false},
     {"--micro-batches", "pipeline.micro_batches", "M", false},
+    {"--objective", "pipeline.objective", "NAME", true},
     {"--output", "output.folder", "DIR", true},
 }};
 
@@ -68,8 +112,9 @@ struct Filled {
   std::string config_file;
   std::vector<std::string> sets;
   std::map<std::string, std::string> shortcut_values;
-  std::string resume_from, checkpoint, input, predictions;
-  bool profile = false, dry_run = false, quiet = false, json = false;
+  std::map<std::string, std::vector<std::string>> values;  // by flag, as given
+  std::string resume_from, checkpoint, input, predictions, costs, profile_from, profile_output;
+  bool profile = false, search = false, dry_run = false, quiet = false, json = false;
 };
 
 bool has(const Verb& verb, const std::string& flag) {
@@ -86,6 +131,13 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
     if (has(verb, name)) sub.add_flag(name, value, help);
   };
   flag("--profile", filled.profile, "measure the cost of every node here and balance the stages by it");
+  if (has(verb, "--profile-from")) {
+    sub.add_option("--profile-from", filled.profile_from, "the same by a profile that was saved for this network and device")
+        ->type_name("FILE");
+  }
+  if (has(verb, "--profile-output")) {
+    sub.add_option("--output", filled.profile_output, "file to write, for --profile-from (default: none)")->type_name("FILE");
+  }
   if (has(verb, "--resume")) {
     sub.add_option("--resume", filled.resume_from, "go on from the newest good checkpoint of DIR (default: the run folder)")
         ->expected(0, 1)
@@ -103,16 +155,61 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
     sub.add_option("--output", filled.predictions, "file to write, one line a sample (default: standard output)")
         ->type_name("FILE");
   }
+  flag("--search", filled.search, "try every K, M, schedule, V and recompute policy by simulation, and show the best ten");
+  if (has(verb, "--costs")) {
+    sub.add_option("--costs", filled.costs,
+                   "instead of CONFIG: a JSON list of layers with forward_ms and backward_ms, cut by cost")
+        ->type_name("FILE");
+  }
   flag("--dry-run", filled.dry_run, "check everything and print the plan, but do not train");
   flag("--quiet", filled.quiet, "no progress lines");
   flag("--json", filled.json, "the result as one line of JSON, last");
 }
 
-void add_verb(CLI::App& app, const Verb& verb, const std::vector<Section>& sections, Filled& filled) {
-  CLI::App& sub = *app.add_subcommand(verb.name, verb.summary);
-  sub.group("Commands");
-  sub.allow_extras();  // so that it is us who name the nearest flag
-  if (!verb.configured) return;
+/// What a flag's value is called in help.
+std::string value_name(const base::FieldInfo& info) {
+  if (info.unit == "ms") return "MS";
+  if (info.type == base::FieldInfo::Type::integer) return "N";
+  return info.type == base::FieldInfo::Type::number ? "X" : info.key == "--svg" ? "FILE" : "NAME";
+}
+
+void add_values(CLI::App& sub, const Verb& verb, Filled& filled) {
+  if (verb.values == nullptr) return;
+  const base::FieldTable table = verb.values();
+  for (size_t i = 0; i < table.infos.size(); ++i) {
+    const base::FieldInfo& info = table.infos[i];
+    const bool list = info.type == base::FieldInfo::Type::text_list;
+    const std::string range = base::range_of(info);
+    const std::string preset = info.required ? "required" : table.defaults[i].text().empty() ? "" : base::default_of(table, i);
+    const std::string more =
+        range + (range.empty() || preset.empty() ? "" : "; ") + (preset.empty() || info.required ? preset : "default " + preset);
+    sub.add_option(info.key, filled.values[info.key], info.help + (more.empty() ? "" : " (" + more + ")"))
+        ->type_name(value_name(info))
+        ->expected(1)
+        ->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::Throw)
+        ->allow_extra_args(false);
+  }
+}
+
+/// The values that were given, read by the verb's own fields; all faults at once.
+void read_values(const Verb& verb, const Filled& filled, Command& command) {
+  if (verb.values == nullptr) return;
+  base::Tree given = base::Tree::map();
+  for (const base::FieldInfo& info : verb.values().infos) {
+    const std::vector<std::string>& words = filled.values.at(info.key);
+    if (words.empty()) continue;
+    // What is to be text is text, whatever it looks like.
+    const bool text = info.type == base::FieldInfo::Type::text || info.type == base::FieldInfo::Type::text_list;
+    base::Tree list = base::Tree::list();
+    for (const std::string& word : words) list.items().push_back(base::Tree::scalar(word, text));
+    given.set(info.key, info.type == base::FieldInfo::Type::text_list ? list : list.items().back());
+  }
+  base::Problems problems;
+  verb.read_values(given, command, problems);
+  problems.throw_if_any();
+}
+
+void add_configuration(CLI::App& sub, const Verb& verb, const std::vector<Section>& sections, Filled& filled) {
   sub.add_option("CONFIG", filled.config_file, "configuration, a YAML file")->type_name("FILE");
   sub.add_option("--set", filled.sets, "set one value, e.g. train.seed=3 or network.0.conv2d.bias=false; repeatable")
       ->type_name("KEY=VALUE")
@@ -124,7 +221,15 @@ void add_verb(CLI::App& app, const Verb& verb, const std::vector<Section>& secti
     sub.add_option(shortcut.flag, filled.shortcut_values[shortcut.flag], shortcut_help(sections, shortcut.path))
         ->type_name(shortcut.value_name);
   }
+}
+
+void add_verb(CLI::App& app, const Verb& verb, const std::vector<Section>& sections, Filled& filled) {
+  CLI::App& sub = *app.add_subcommand(verb.name, verb.summary);
+  sub.group("Commands");
+  sub.allow_extras();  // so that it is us who name the nearest flag
+  if (verb.configured) add_configuration(sub, verb, sections, filled);
   add_flags(sub, verb, filled);
+  add_values(sub, verb, filled);
 }
 
 std::vector<std::string> flags_of(const CLI::App& sub) {
@@ -186,7 +291,7 @@ void describe(CLI::App& app, const std::vector<Section>& sections, Filled& fille
       "gpipe-train COMMAND --help explains a command; gpipe-train config --help lists every setting of a configuration.");
 }
 
-Command to_command(const CLI::App& sub, Filled& filled) {
+Command to_command(const CLI::App& sub, const Verb& verb, Filled& filled) {
   Command command;
   command.verb = sub.get_name();
   command.resume = sub.get_option_no_throw("--resume") != nullptr && sub.count("--resume") > 0;
@@ -195,17 +300,21 @@ Command to_command(const CLI::App& sub, Filled& filled) {
   command.config_file = filled.config_file;
   for (const std::string& set : filled.sets) command.overrides.push_back(parse_set(set));
   for (const Shortcut& row : shortcuts) {
-    const CLI::Option* option = sub.get_option_no_throw(row.flag);
-    if (option == nullptr || option->count() == 0 || (command.verb == "predict" && std::string_view(row.flag) == "--output")) {
-      continue;
-    }
+    const CLI::Option* option = verb.configured ? sub.get_option_no_throw(row.flag) : nullptr;
+    if (option == nullptr || option->count() == 0) continue;
+    const bool other_output = command.verb == "predict" || command.verb == "profile";  // a file of their own
+    if (other_output && std::string_view(row.flag) == "--output") continue;
     command.overrides.push_back(shortcut(row.flag, row.path, filled.shortcut_values[row.flag], row.is_text));
   }
   command.resume_from = filled.resume_from;
   command.checkpoint = filled.checkpoint;
   command.predict_input = filled.input;
   command.predict_output = filled.predictions;
+  command.costs_file = filled.costs;
   command.profile = filled.profile;
+  command.search = filled.search;
+  command.profile_from = filled.profile_from;
+  command.profile_output = filled.profile_output;
   command.dry_run = filled.dry_run;
   command.quiet = filled.quiet;
   command.json = filled.json;
@@ -238,9 +347,24 @@ Command parse_command_line(std::vector<std::string> arguments, const Catalog& ca
   } catch (const CLI::ParseError& error) { throw ConfigError("{}: {}; try gpipe-train {} --help", verb, error.what(), verb); }
   const CLI::App& sub = *app.get_subcommands().front();
   refuse_extras(sub);
-  Command command = to_command(sub, filled);
-  const auto row = std::find_if(verbs().begin(), verbs().end(), [&](const Verb& v) { return v.name == command.verb; });
-  if (row->configured && command.config_file.empty()) {
+  const auto row = std::find_if(verbs().begin(), verbs().end(), [&](const Verb& v) { return v.name == sub.get_name(); });
+  Command command = to_command(sub, *row, filled);
+  read_values(*row, filled, command);
+  if (command.profile && !command.profile_from.empty())
+    throw ConfigError("{}: --profile measures, --profile-from takes what was measured: give one of them", command.verb);
+  if (command.search && !command.svg.empty())
+    throw ConfigError(
+        "plan: --search shows no timeline: --svg draws that of a plan; put what the search found into the "
+        "configuration first");
+  if (!command.costs_file.empty()) {
+    if (command.search || command.profile || !command.profile_from.empty() || !command.svg.empty())
+      throw ConfigError(
+          "plan: --costs cuts a table of costs alone: --search, --profile, --profile-from and --svg want a "
+          "configuration");
+    if (!command.config_file.empty())
+      throw ConfigError("plan: {} and --costs are both there: a table of costs needs no configuration",
+                        base::shown(command.config_file));
+  } else if (row->configured && command.config_file.empty()) {
     throw ConfigError("{0}: a configuration is missing, as in gpipe-train {0} configs/digits.yaml", command.verb);
   }
   return command;

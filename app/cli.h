@@ -3,6 +3,7 @@
 
 #include "app/catalog.h"
 #include "app/overrides.h"
+#include "app/simulate_options.h"
 
 #include <optional>
 #include <string>
@@ -15,14 +16,21 @@ struct Command {
   std::string config_file;          // verbs that take one
   std::vector<Override> overrides;  // --set and the shortcut flags, in that order
   bool profile = false;
+  bool search = false;         // plan: try all pipelines
+  std::string svg;             // plan: a file for the picture; empty: none
+  std::string profile_from;    // train, plan: a saved profile; empty: none
+  std::string profile_output;  // profile: a file; empty: none
   bool resume = false;
   std::string resume_from;  // the DIR of --resume; empty: the configuration's own run folder
   bool dry_run = false;
   bool quiet = false;
   bool json = false;
+  int64_t trace = 0;           // train: steps to trace; 0: none
   std::string checkpoint;      // eval, predict: --checkpoint DIR; empty: the best of the run folder
   std::string predict_input;   // a data set as in data.train, or "" for the validation data
   std::string predict_output;  // a file; empty: standard output
+  SimulateOptions simulate;    // simulate's own flags
+  std::string costs_file;      // plan: --costs FILE, a table of layers instead of a configuration
   std::string text;            // help: what to print
 };
 

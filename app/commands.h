@@ -10,6 +10,9 @@ int run_train(const Command& command, const Catalog& catalog);
 int run_eval(const Command& command, const Catalog& catalog);
 int run_predict(const Command& command, const Catalog& catalog);
 int run_plan(const Command& command, const Catalog& catalog);
+int run_simulate(const Command& command, const Catalog& catalog);
+int run_plan_of_costs(const Command& command, const Catalog& catalog);  // plan --costs
+int run_profile(const Command& command, const Catalog& catalog);
 int run_verify(const Command& command, const Catalog& catalog);
 int run_help(const Command& command, const Catalog& catalog);
 int run_check(const Command& command, const Catalog& catalog);

@@ -1,5 +1,6 @@
 #include "app/compose.h"
 
+#include "app/calibration.h"
 #include "core/graph/builder.h"
 #include "data/dataset_types.h"
 #include "layers/composite_types.h"
@@ -55,7 +56,7 @@ void warn_of_long_intervals(Composition& c, base::Problems& problems) {
 
 }  // namespace
 
-std::unique_ptr<Composition> compose(RunConfig config) {
+std::unique_ptr<Composition> compose(RunConfig config, bool calibrate) {
   auto c = std::make_unique<Composition>();
   c->config = std::move(config);
   c->warnings = c->config.warnings;
@@ -71,13 +72,24 @@ std::unique_ptr<Composition> compose(RunConfig config) {
   }
   problems.throw_if_any();
   c->warnings.insert(c->warnings.end(), problems.warnings().begin(), problems.warnings().end());
-  c->plan = plan_with(*c, c->config.pipeline);
+  if (calibrate && c->network->given_costs.empty())
+    c->peaks = device_peaks(c->config.pipeline.device, static_cast<int>(c->config.pipeline.threads), c->warnings);
+  c->costs_from = fmt::format("estimated from operations and bytes at {:.0f} GFLOP/s and {:.0f} GB/s; --profile measures them",
+                              c->peaks.convolution_flops / 1e9, c->peaks.memory_bytes / 1e9);
+  if (!c->config.pipeline.search) c->plan = plan_with(*c, c->config.pipeline);
   return c;
 }
 
+std::vector<pipeline::NodeProfile> node_profile(const Composition& c, const pipeline::PipelineOptions& options) {
+  if (!c.profile.empty()) return c.profile;
+  const pipeline::MicroBatches micro_batches(c.config.train.batch_size, options.micro_batches);
+  return pipeline::estimated_profile(*c.network, c.peaks, micro_batches.sizes.front(),
+                                     static_cast<int>(c.optimizer->slots().size()));
+}
+
 std::unique_ptr<pipeline::Plan> plan_with(const Composition& c, const pipeline::PipelineOptions& options) {
-  return pipeline::make_plan(*c.network,
-                             {options, c.config.train.batch_size, static_cast<int>(c.optimizer->slots().size()), c.profile});
+  return pipeline::make_plan(
+      *c.network, {options, c.config.train.batch_size, static_cast<int>(c.optimizer->slots().size()), node_profile(c, options)});
 }
 
 }  // namespace gpipe::app

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "app/run_config.h"
+#include "core/pipeline/estimate.h"
 #include "core/pipeline/plan.h"
-#include "core/pipeline/profile.h"
 #include "core/train/data.h"
 #include "core/train/optimizer.h"
 #include "core/train/rate.h"
@@ -23,12 +23,19 @@ struct Composition {
   std::unique_ptr<graph::Network> network;
   std::unique_ptr<pipeline::Plan> plan;        // refers to the network
   std::vector<pipeline::NodeProfile> profile;  // by node; empty unless measured
+  std::string costs_from;                      // where the times come from, in words
+  std::string profile_date;                    // when it was measured
+  pipeline::DevicePeaks peaks;                 // for estimates without a profile
   std::vector<std::string> warnings;
 };
 
-/// Opens the data and plans the run; allocates no arena. ConfigError with all faults of a part at once, DataError, DeviceError.
-std::unique_ptr<Composition> compose(RunConfig config);
-/// The same network with other pipeline options, balanced by the profile when there is one.
+/// Opens the data and plans the run, unless the pipeline is still to be chosen (pipeline.search); allocates no arena. ConfigError
+/// with all faults of a part at once, DataError, DeviceError. `calibrate`: costs without a profile are estimated by what this
+/// device reaches (else by usual figures).
+std::unique_ptr<Composition> compose(RunConfig config, bool calibrate);
+/// What every node takes: the profile, or else the estimates.
+std::vector<pipeline::NodeProfile> node_profile(const Composition& composition, const pipeline::PipelineOptions& options);
+/// The same network with other pipeline options, balanced by node_profile.
 std::unique_ptr<pipeline::Plan> plan_with(const Composition& composition, const pipeline::PipelineOptions& options);
 
 }  // namespace gpipe::app

@@ -37,6 +37,15 @@ base::FieldSet<PipelineOptions> pipeline_fields(const Catalog& catalog) {
       .raw_schema(R"({"anyOf": [{"enum": ["auto", null]}, {"type": "array", "items": {"type": "integer", "minimum": 1}},
           {"type": "object", "properties": {"cut_after": {"type": "array", "items": {"type": "string"}}},
            "required": ["cut_after"], "additionalProperties": false}]})");
+  f.add("objective", &PipelineOptions::objective, {"bottleneck", "variance", "cumulative"})
+      .help("what balance: auto looks for: the fastest slowest stage, the least variance, or equal shares in one pass");
+  f.add("memory_limit", &PipelineOptions::memory_limit)
+      .help("largest arena of a device, as in 8GiB, or a list with one a device; 0: the device's own memory")
+      .raw_schema(R"({"anyOf": [{"type": ["integer", "string", "null"]},
+          {"type": "array", "items": {"type": ["integer", "string"]}}]})");
+  f.add("speeds", &PipelineOptions::speeds)
+      .help("a list with one number a device, where they are not equally fast: [1, 0.5]; none: all equal")
+      .raw_schema(R"({"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}]})");
   f.add("schedule", &PipelineOptions::schedule).one_of(names_of(catalog.schedules)).help("order of the tasks on each stage");
   f.add("chunks", &PipelineOptions::chunks)
       .range(0, 64)
@@ -48,6 +57,12 @@ base::FieldSet<PipelineOptions> pipeline_fields(const Catalog& catalog) {
       .help("of one micro-batch in one device, that a device may hold, for schedules zb_auto and zb_v; 0: partitions");
   f.add("rematerialize", &PipelineOptions::rematerialize, {"full", "none", "keep_first", "auto"})
       .help("recompute all activations in backward, none, all but the first micro-batch's, or as few as memory_limit allows");
+  f.add("search", &PipelineOptions::search)
+      .help(
+          "take the fastest partitions, micro_batches, balance, schedule, chunks and rematerialize that fit (plan --search); "
+          "partitions above 1 is the most devices then. `pipeline: auto` is short for it");
+  f.add("search_keeps", &PipelineOptions::search_keeps)
+      .help("what a search leaves as it is set: partitions, micro_batches, schedule, rematerialize");
   f.add("threads", &PipelineOptions::threads).range(1, 1024).unit("threads").help("of each stage, on a CPU");
   f.add("bind_threads", &PipelineOptions::bind_threads).help("each thread keeps to a core, when there are enough");
   f.add("device", &PipelineOptions::device).one_of({"cpu", "cuda"}).help("what the stages run on");

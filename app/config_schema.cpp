@@ -52,10 +52,15 @@ json choice_schema(const std::vector<CatalogEntry>& entries, const json& beside,
 
 json layer_schema(const Catalog& catalog) {
   const json text = {{"type", "string"}};
-  const json beside = {{"name", {{"type", "string"}, {"description", "name of the entry, unique in its list"}}},
-                       {"inputs",
-                        {{"anyOf", {text, {{"type", "array"}, {"items", text}}}},
-                         {"description", "names of earlier entries; `input` is the list's own"}}}};
+  const json beside = {
+      {"name", {{"type", "string"}, {"description", "name of the entry, unique in its list"}}},
+      {"inputs",
+       {{"anyOf", {text, {{"type", "array"}, {"items", text}}}},
+        {"description", "names of earlier entries; `input` is the list's own"}}},
+      {"cost",
+       {{"type", "number"},
+        {"exclusiveMinimum", 0},
+        {"description", "of the entry, in any unit, for the partition; on all entries of the network's own list, or none"}}}};
   json schema = choice_schema(catalog.layers, beside, false);
   const json composites = choice_schema(catalog.composites, beside, true);
   for (const json& form : composites["oneOf"]) schema["oneOf"].push_back(form);
@@ -124,7 +129,8 @@ std::string config_reference(const Catalog& catalog) {
   for (const Section& section : config_sections(catalog)) {
     out += fmt::format("\n{}: {}\n", section.name, section.summary) + base::help_of(section.table, "  ");
   }
-  add_entries(out, "Layers", "entries of network: a word, or a key with settings; `name` and `inputs` beside it", catalog.layers);
+  add_entries(out, "Layers", "entries of network: a word, or a key with settings; `name`, `inputs` and `cost` beside it",
+              catalog.layers);
   add_entries(out, "Composites", "entries of network that hold layers", catalog.composites);
   add_entries(out, "Losses", "train.loss", catalog.losses);
   add_entries(out, "Data sets", "data.train, data.validation", catalog.datasets);

@@ -1,5 +1,6 @@
 #include "app/observers.h"
 
+#include "core/base/median.h"
 #include "core/base/text.h"
 
 #include <fmt/format.h>
@@ -49,6 +50,21 @@ void MetricsFile::step_done(const train::StepReport& report) {
   }
   folder_.append_metrics(line);
 }
+
+void StepTimes::step_done(const train::StepReport& report) {
+  if (seen_++ == 0) return;
+  const double seconds = report.seconds - report.seconds_waiting;
+  if (seconds_.size() < k_kept) {
+    seconds_.push_back(seconds);
+    bubbles_.push_back(report.bubble);
+    return;
+  }
+  seconds_[seen_ % k_kept] = seconds;
+  bubbles_[seen_ % k_kept] = report.bubble;
+}
+
+double StepTimes::median_seconds() const { return base::median(seconds_); }
+double StepTimes::median_bubble() const { return base::median(bubbles_); }
 
 Console::Console(bool has_classes, int64_t steps_at_start)
     : terminal_(isatty(STDOUT_FILENO) == 1),

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 namespace gpipe::app {
 
@@ -19,6 +20,21 @@ class MetricsFile final : public train::TrainObserver {
   RunFolder& folder_;
   const pipeline::Plan& plan_;
   int64_t every_;
+};
+
+/// What the latest steps took, to hold against the prediction. The first step of a process is left out: it warms up.
+class StepTimes final : public train::TrainObserver {
+ public:
+  void step_done(const train::StepReport& report) override;
+  size_t steps() const { return seconds_.size(); }
+  size_t seen() const { return seen_; }  // the first and those no longer kept too
+  double median_seconds() const;         // of a step, waiting for data not counted; 0 when there were none
+  double median_bubble() const;
+
+ private:
+  static constexpr size_t k_kept = 4096;
+  std::vector<double> seconds_, bubbles_;  // a ring
+  size_t seen_ = 0;
 };
 
 /// One live line on a terminal; elsewhere a plain line now and then, and one at each validation.

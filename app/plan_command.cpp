@@ -1,5 +1,7 @@
 // plan and verify: what a run would do, and that the pipeline changes nothing about its numbers.
 #include "app/commands.h"
+#include "app/plan_page.h"
+#include "app/plan_search.h"
 #include "app/session.h"
 #include "app/tables.h"
 #include "core/pipeline/verify.h"
@@ -44,24 +46,28 @@ Step one_step(const Composition& c, const pipeline::Plan& plan) {
 }  // namespace
 
 int run_plan(const Command& command, const Catalog& catalog) {
+  if (!command.costs_file.empty()) return run_plan_of_costs(command, catalog);
   const auto c = open_session(command, catalog);
-  if (command.json) {
-    fmt::print("{}\n", plan_json(*c).dump(2));
-    return 0;
+  if (command.search) {
+    const SearchOutcome outcome = search_pipeline(*c, command.profile);
+    if (command.json)
+      fmt::print("{}\n", search_json(*c, outcome).dump());
+    else
+      fmt::print("{}", search_text(*c, outcome));
+    return outcome.candidates.front().fits() ? 0 : static_cast<int>(base::ExitCode::memory);
   }
-  fmt::print("{}\n{}{}\n{}", layer_table(*c->network), stage_table(*c->plan), transfer_words(*c->plan), batch_words(*c));
-  return 0;
+  const PlanPage page(*c);
+  if (!command.svg.empty()) base::replace_file(base::real_files(), command.svg, pipeline::svg_of({page.timeline()}));
+  if (command.json)
+    fmt::print("{}\n", page.json().dump());
+  else
+    fmt::print("{}\n{}", layer_table(*c->network), page.text());
+  return pipeline::memory_verdict(*c->plan).fits() ? 0 : static_cast<int>(base::ExitCode::memory);
 }
 
 int run_verify(const Command& command, const Catalog& catalog) {
   const auto c = open_session(command, catalog);
-  pipeline::PipelineOptions unpiped = c->config.pipeline;
-  unpiped.partitions = 1;
-  unpiped.balance = {};
-  unpiped.schedule = "gpipe";
-  unpiped.chunks = 0;
-  unpiped.rematerialize = pipeline::Rematerialize::none;
-  const auto reference_plan = plan_with(*c, unpiped);
+  const auto reference_plan = plan_with(*c, unpiped(c->config.pipeline));
   const Step reference = one_step(*c, *reference_plan);
   const Step piped = one_step(*c, *c->plan);
   std::string difference = pipeline::first_difference(piped.digests, reference.digests, *c->network);

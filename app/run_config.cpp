@@ -7,6 +7,8 @@
 #include "core/base/error.h"
 #include "core/base/scalar.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -57,9 +59,21 @@ void check_length(const RunConfig& config, const Tree& tree, Problems& problems)
   }
 }
 
+void check_search(const RunConfig& config, const Tree& tree, Problems& problems) {
+  const std::vector<std::string> known{"partitions", "micro_batches", "schedule", "rematerialize"};
+  for (const std::string& name : config.pipeline.search_keeps) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string near = base::nearest(name, known);
+    problems.add(place_of(tree, "pipeline", "search_keeps"), "pipeline.search_keeps",
+                 fmt::format("a search does not choose \"{}\"{}; it chooses {}", name,
+                             near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near), fmt::join(known, ", ")));
+  }
+}
+
 void check_together(const RunConfig& config, const Tree& tree, Problems& problems) {
   check_length(config, tree, problems);
-  if (config.pipeline.micro_batches > config.train.batch_size) {
+  check_search(config, tree, problems);
+  if (!config.pipeline.search && config.pipeline.micro_batches > config.train.batch_size) {
     problems.add(place_of(tree, "pipeline", "micro_batches"), "pipeline.micro_batches",
                  fmt::format("{} micro-batches are more than the {} samples of train.batch_size: each needs a sample",
                              config.pipeline.micro_batches, config.train.batch_size));
@@ -127,7 +141,10 @@ RunConfig read_run_config(const Tree& tree, const std::string& file, const Catal
   const auto read = [&](const auto& fields, const Tree& part, auto& out) {
     if (!part.is_null()) fields.read(part, fields.name(), out, problems);
   };
-  read(pipeline_fields(catalog), parts.pipeline, config.pipeline);
+  if (parts.pipeline.is_scalar() && parts.pipeline.text() == "auto")
+    config.pipeline.search = true;
+  else
+    read(pipeline_fields(catalog), parts.pipeline, config.pipeline);
   read(data_fields(), parts.data, config.data);
   read(train_fields(), parts.train, config.train);
   read(checkpoint_fields(), parts.checkpoint, config.checkpoint);

@@ -37,7 +37,8 @@ bool holds_run(const std::string& path, const std::string& checkpoints) {
 /// What a write that was cut short left of one of our files; what else lies in the folder is not ours to touch.
 void sweep(const std::string& path) {
   for (const base::Entry& entry : base::list_folder(path))
-    for (const char* name : {"config.yaml", "plan.json", "profile.json", "metrics.jsonl", "result.json"})
+    for (const char* name :
+         {"config.yaml", "plan.json", "profile.json", "metrics.jsonl", "result.json", "trace.json", "timeline.svg"})
       if (entry.kind == base::Entry::Kind::file && entry.name.starts_with(fmt::format(".{}.tmp-", name)))
         base::remove_tree(base::real_files(), path + "/" + entry.name);
 }

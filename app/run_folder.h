@@ -4,6 +4,7 @@
 //   plan.json        partition, memory, transfers
 //   metrics.jsonl    one object a line, appended; a step never stands twice
 //   result.json      written at the end, whatever the end
+//   trace.json, timeline.svg   of --trace: the real timeline of some steps
 //   checkpoints/     see core/train/checkpoint.h
 #pragma once
 

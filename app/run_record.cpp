@@ -10,8 +10,8 @@
 
 namespace gpipe::app {
 
-RunRecord::RunRecord(const Command& command, const Composition& composition, const RunFolder& folder)
-    : command_(command), composition_(composition), folder_(folder), begin_(std::chrono::steady_clock::now()) {}
+RunRecord::RunRecord(const Command& command, const Composition& composition, const PlanPage& page, const RunFolder& folder)
+    : command_(command), composition_(composition), page_(page), folder_(folder), begin_(std::chrono::steady_clock::now()) {}
 
 nlohmann::json RunRecord::result(base::ExitCode code, const train::Trainer* trainer) const {
   nlohmann::json result{{"status", base::status_word(code)},
@@ -42,8 +42,22 @@ nlohmann::json RunRecord::result(base::ExitCode code, const train::Trainer* trai
   return result;
 }
 
-void RunRecord::ended(const train::Trainer& trainer, base::ExitCode code) {
-  const nlohmann::json all = result(code, &trainer);
+nlohmann::json RunRecord::comparison(const StepTimes& times, size_t arena_bytes) const {
+  const auto row = [](double predicted, double measured) {
+    return nlohmann::json{{"predicted", predicted}, {"measured", measured}};
+  };
+  nlohmann::json json{{"step_seconds", row(page_.step_seconds(), times.median_seconds())},
+                      {"arena_bytes", {{"predicted", composition_.plan->arena_bytes()}, {"measured", arena_bytes}}},
+                      {"bubble", row(page_.prediction().bubble(), times.median_bubble())},
+                      {"times", composition_.costs_from},
+                      {"steps", times.steps()}};
+  return json;
+}
+
+void RunRecord::ended(const train::Trainer& trainer, const StepTimes& times, base::ExitCode code) {
+  nlohmann::json all = result(code, &trainer);
+  if (times.steps() > 0) all["prediction"] = comparison(times, trainer.arena_bytes());
+  steps_now_ = times.seen();
   folder_.write("result.json", all.dump(2) + "\n");
   told_ = true;
   if (!command_.quiet && code == base::ExitCode::ok) summary(all);
@@ -66,7 +80,10 @@ void RunRecord::failed(const std::exception_ptr& error, const train::Trainer* tr
 
 void RunRecord::summary(const nlohmann::json& result) const {
   const auto value = [](const nlohmann::json& number) { return number.is_number() ? number.get<double>() : NAN; };
-  fmt::print("\n{} steps in {}", base::format_count(result["steps"].get<int64_t>()),
+  const int64_t steps = result["steps"].get<int64_t>();
+  const auto now = static_cast<int64_t>(steps_now_);
+  fmt::print("\n{} steps{} in {}", base::format_count(steps),
+             now < steps ? fmt::format(", {} of them now,", base::format_count(now)) : std::string(),
              base::format_duration(result["seconds"].get<double>()));
   if (result.contains("validation")) {
     fmt::print("; validation loss {:.4f}", value(result["validation"]["loss"]));
@@ -76,6 +93,20 @@ void RunRecord::summary(const nlohmann::json& result) const {
   if (result.contains("best"))
     fmt::print("; best {} {:.4f} at step {}", composition_.config.checkpoint.best, value(result["best"]["value"]),
                result["best"]["step"].get<int64_t>());
+  if (result.contains("prediction")) {
+    const nlohmann::json& prediction = result["prediction"];
+    const auto pair = [&](const char* key, const char* which) { return prediction[key][which].get<double>(); };
+    base::Table table({{""}, {"predicted", base::Table::Align::right}, {"measured", base::Table::Align::right}});
+    const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+    table.add_row({"step", base::format_duration(pair("step_seconds", "predicted")),
+                   base::format_duration(pair("step_seconds", "measured"))});
+    table.add_row({"idle", percent(pair("bubble", "predicted")), percent(pair("bubble", "measured"))});
+    const auto arena = [&](const char* which) { return base::format_bytes(prediction["arena_bytes"][which].get<int64_t>()); };
+    table.add_row({"arenas", arena("predicted"), arena("measured")});
+    const std::string from =
+        fmt::format("(median of {} steps; predicted times {})", prediction["steps"].get<int64_t>(), composition_.costs_from);
+    fmt::print("\n\n{}{}", table.text(), base::wrap(from, 110));
+  }
   fmt::print("\nrun folder: {}\n", folder_.path());
 }
 

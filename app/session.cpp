@@ -1,22 +1,65 @@
 #include "app/session.h"
 
+#include "app/plan_search.h"
+#include "core/base/scalar.h"
 #include "core/base/text.h"
 #include "core/graph/init.h"
+#include "core/pipeline/profile.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <ctime>
 
 namespace gpipe::app {
 
+namespace {
+
+/// A run goes on with the pipeline that its search chose, whatever another search would say now.
+pipeline::PipelineOptions chosen_before(const Command& command, const Composition& c, const Catalog& catalog) {
+  const std::string folder = command.resume_from.empty() ? c.config.output_folder() : command.resume_from;
+  return load_run_config(folder + "/config.yaml", {}, catalog).pipeline;
+}
+
+}  // namespace
+
 std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog) {
-  auto composition = compose(load_run_config(command.config_file, command.overrides, catalog));
+  const bool measured = command.profile || !command.profile_from.empty();
+  auto composition = compose(load_run_config(command.config_file, command.overrides, catalog),
+                             !measured && (command.verb == "plan" || command.verb == "train"));
   for (const std::string& warning : composition->warnings) fmt::print(stderr, "warning: {}\n", warning);
-  if (!command.profile) return composition;
-  composition->profile = profile_nodes(*composition);
-  composition->plan = plan_with(*composition, composition->config.pipeline);
+  Composition& c = *composition;
+  if (command.search) return composition;
+  const bool has_run = (command.verb == "eval" || command.verb == "predict" || command.resume) && c.config.pipeline.search;
+  if (c.config.pipeline.search && !has_run) {
+    if (!command.profile_from.empty())
+      throw base::ConfigError(
+          "pipeline: a search wants times for every number of micro-batches, and --profile-from has those of "
+          "one; --profile measures them all");
+    take_best(c, search_pipeline(c, command.profile));
+    return composition;
+  }
+  if (has_run) c.config.pipeline = chosen_before(command, c, catalog);
+  if (c.plan == nullptr) c.plan = plan_with(c, c.config.pipeline);
+  if (!measured) return composition;
+  if (command.profile)
+    take_measured(c, profile_nodes(c, c.config.pipeline));
+  else
+    take_profile(c, command.profile_from);
+  c.plan = plan_with(c, c.config.pipeline);
   return composition;
+}
+
+pipeline::PipelineOptions unpiped(pipeline::PipelineOptions options) {
+  options.partitions = 1;
+  options.balance = {};
+  options.speeds = {};
+  options.memory_limit = {};
+  options.schedule = "gpipe";
+  options.chunks = 0;
+  options.rematerialize = pipeline::Rematerialize::none;
+  return options;
 }
 
 FirstBatch::FirstBatch(const Composition& c)
@@ -36,14 +79,12 @@ pipeline::MiniBatch FirstBatch::view() {
   return batch;
 }
 
-std::vector<pipeline::NodeProfile> profile_nodes(const Composition& c) {
-  pipeline::PipelineOptions options = c.config.pipeline;
-  options.partitions = 1;
-  options.balance = {};
-  options.schedule = "gpipe";
-  options.chunks = 0;
-  options.rematerialize = pipeline::Rematerialize::none;
-  const auto plan = plan_with(c, options);
+std::vector<pipeline::NodeProfile> profile_nodes(const Composition& c, const pipeline::PipelineOptions& as_run) {
+  pipeline::PipelineOptions options = unpiped(as_run);
+  const pipeline::ProfileBatch size =
+      pipeline::profile_batch(pipeline::MicroBatches(c.config.train.batch_size, as_run.micro_batches));
+  options.micro_batches = size.micro_batches;
+  const auto plan = pipeline::make_plan(*c.network, {options, size.samples, static_cast<int>(c.optimizer->slots().size()), {}});
   pipeline::Engine engine(*plan);
   for (pipeline::StateTensor* tensor : engine.tensors())
     if (tensor->spec != nullptr)
@@ -51,23 +92,45 @@ std::vector<pipeline::NodeProfile> profile_nodes(const Composition& c) {
                         std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
   engine.pack();
   FirstBatch batch(c);
-  return pipeline::measure_nodes(engine, batch.view(), 3);
+  pipeline::MiniBatch mini = batch.view();
+  mini.samples = 0;  // rows that only fill up the data's last mini-batch take as long as others
+  return pipeline::measure_nodes(engine, mini, {});
 }
 
-nlohmann::json profile_json(const Composition& c) {
+void take_measured(Composition& c, std::vector<pipeline::NodeProfile> measured) {
+  c.profile = std::move(measured);
+  c.costs_from = "measured here, on one stage";
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  c.profile_date = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                               utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+ProfileFile profile_file(const Composition& c) {
   const device::DeviceInfo& info = c.plan->stages.front().backend->info();
-  nlohmann::json json{{"device", info.name},
-                      {"library", info.library},
-                      {"threads", info.threads},
-                      {"micro_batch", c.plan->micro_batches.sizes.front()},
-                      {"unit", "seconds for one micro-batch"},
-                      {"nodes", nlohmann::json::array()}};
-  for (size_t node = 0; node < c.profile.size(); ++node)
-    json["nodes"].push_back({{"name", c.network->nodes[node].name},
-                             {"forward", c.profile[node].forward},
-                             {"backward_input", c.profile[node].backward_input},
-                             {"backward_weight", c.profile[node].backward_weight}});
-  return json;
+  ProfileFile file;
+  file.device = info.name;
+  file.library = info.library;
+  file.program = GPIPE_VERSION;
+  file.date = c.profile_date;
+  file.threads = info.threads;
+  file.micro_batch = c.plan->micro_batches.sizes.front();
+  file.nodes = profiled_nodes(*c.network);
+  file.profile = c.profile;
+  return file;
+}
+
+void take_profile(Composition& c, const std::string& path) {
+  ProfileFile saved = read_profile_file(path);
+  const ProfileFile here = profile_file(c);
+  check_same(saved, here, path);
+  if (saved.library != here.library)
+    fmt::print(stderr, "warning: {} was measured with {}, this program uses {}\n", path, base::without_controls(saved.library),
+               here.library);
+  c.profile = std::move(saved.profile);
+  c.profile_date = std::move(saved.date);
+  c.costs_from = fmt::format("from {} of {}", path, c.profile_date);
 }
 
 train::RunFacts facts_of(const Composition& c, std::string run) {

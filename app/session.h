@@ -3,17 +3,17 @@
 
 #include "app/cli.h"
 #include "app/compose.h"
+#include "app/profile_file.h"
 #include "core/train/checkpoint.h"
 #include "core/train/loader.h"
 #include "core/train/run_state.h"
-
-#include <nlohmann/json_fwd.hpp>
 
 #include <optional>
 
 namespace gpipe::app {
 
-/// Configuration, data, network and plan of a command; with --profile balanced by measured costs. Warnings go to stderr.
+/// Configuration, data, network and plan of a command; with --profile or --profile-from balanced by measured costs. Warnings go
+/// to stderr.
 std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog);
 
 /// One mini-batch of training data, held by its loader, and the arrays that go with it.
@@ -29,9 +29,16 @@ class FirstBatch {
   uint64_t seed_;
 };
 
-/// Times every node on one stage with the run's micro-batches and threads.
-std::vector<pipeline::NodeProfile> profile_nodes(const Composition& composition);
-nlohmann::json profile_json(const Composition& composition);
+/// The same on one stage that keeps everything: what a pipeline is compared with, and profiles are measured on.
+pipeline::PipelineOptions unpiped(pipeline::PipelineOptions options);
+/// Times every node on one stage with the micro-batches and threads of `options`.
+std::vector<pipeline::NodeProfile> profile_nodes(const Composition& composition, const pipeline::PipelineOptions& options);
+/// The composition's profile is `measured` from now on, here and now.
+void take_measured(Composition& composition, std::vector<pipeline::NodeProfile> measured);
+/// The composition's profile with all that it belongs to.
+ProfileFile profile_file(const Composition& composition);
+/// Takes over a saved profile: ConfigError where it is of something else.
+void take_profile(Composition& composition, const std::string& path);
 
 train::RunFacts facts_of(const Composition& composition, std::string run);
 /// What --checkpoint names, or else the best checkpoint of the run folder, or else its newest.

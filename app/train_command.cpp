@@ -1,10 +1,12 @@
 // train: from a configuration to a finished run and its folder.
 #include "app/commands.h"
 #include "app/observers.h"
+#include "app/plan_page.h"
 #include "app/run_record.h"
 #include "app/session.h"
 #include "app/signals.h"
 #include "app/tables.h"
+#include "app/trace_writer.h"
 #include "app/yaml_writer.h"
 
 #include <fmt/format.h>
@@ -43,12 +45,22 @@ class Run {
       start(trainer, from, facts);
       MetricsFile metrics(folder_, *c_->plan, c_->config.output.log_every);
       trainer.add_observer(metrics);
+      StepTimes times;
+      trainer.add_observer(times);
+      std::optional<TraceWriter> trace;
+      if (command_.trace > 0) {
+        const int64_t done = trainer.state().step;
+        trace.emplace(folder_, engine_, c_->config.name, traced_steps(done, trainer.total_steps(), command_.trace), done);
+        trainer.add_observer(*trace);
+      }
       Console console(has_classes, trainer.state().step);
       if (!command_.quiet) trainer.add_observer(console);
       const train::Ending ending = trainer.run(stop_request());
       const auto code = ending == train::Ending::finished ? base::ExitCode::ok : base::ExitCode::stopped;
       console.finish();
-      record.ended(trainer, code);
+      if (trace) trace->finish();
+      if (trace && !command_.quiet) fmt::print("{}", trace->summary());
+      record.ended(trainer, times, code);
       return code;
     } catch (...) {
       record.failed(std::current_exception(), &trainer);
@@ -80,8 +92,8 @@ class Run {
       trainer.initialise();
       trainer.save();
     }
-    folder_.write("plan.json", plan_json(*c_).dump(2) + "\n");
-    if (!c_->profile.empty()) folder_.write("profile.json", profile_json(*c_).dump(2) + "\n");
+    folder_.write("plan.json", PlanPage(*c_).json().dump(2) + "\n");
+    if (!c_->profile.empty()) folder_.write("profile.json", to_json(profile_file(*c_)).dump(2) + "\n");
     RunConfig config = c_->config;
     config.output.folder = folder_.path();  // so that eval and --resume find this run by the file that lies in it
     folder_.write("config.yaml", write_yaml(write_run_config(config)));
@@ -100,20 +112,20 @@ class Run {
 int run_train(const Command& command, const Catalog& catalog) {
   install_signal_handlers();
   auto composition = open_session(command, catalog);
+  const PlanPage page(*composition);
+  require_fit(*composition->plan);
   if (!command.quiet) {
     fmt::print("training data: {}\n", composition->data.train->describe());
     if (composition->data.validation) fmt::print("validation data: {}\n", composition->data.validation->describe());
-    fmt::print("\n{}\n{}{}\n{}", layer_table(*composition->network), stage_table(*composition->plan),
-               transfer_words(*composition->plan), batch_words(*composition));
-    fmt::print("\n");
+    fmt::print("\n{}\n{}\n", layer_table(*composition->network), page.text());
   }
   if (command.dry_run) {
-    if (command.json) fmt::print("{}\n", plan_json(*composition).dump());
+    if (command.json) fmt::print("{}\n", page.json().dump());
     return 0;
   }
   RunFolder folder(command.resume_from.empty() ? composition->config.output_folder() : command.resume_from,
                    command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh);
-  RunRecord record(command, *composition, folder);
+  RunRecord record(command, *composition, page, folder);
   try {
     Run run(command, *composition, folder);
     return static_cast<int>(run.go(record));

@@ -62,10 +62,10 @@ void refuse_other_encodings(std::string_view text, const std::string& source) {
 std::string read_text_file(const std::string& path, size_t limit) {
   std::string reason;
   const auto file = base::InputFile::open(path, reason);
-  if (!file) throw ConfigError("{} {}: wanted a readable YAML file", path, reason);
+  if (!file) throw ConfigError("{} {}: wanted a readable file", path, reason);
   if (file->size() > limit) {
-    throw ConfigError("{}: the file has {}; a configuration has at most {}", path,
-                      base::format_bytes(static_cast<int64_t>(file->size())), base::format_bytes(static_cast<int64_t>(limit)));
+    throw ConfigError("{}: the file has {}; at most {} are read", path, base::format_bytes(static_cast<int64_t>(file->size())),
+                      base::format_bytes(static_cast<int64_t>(limit)));
   }
   std::string text(file->size(), '\0');
   text.resize(file->read_at(0, std::as_writable_bytes(std::span(text))));

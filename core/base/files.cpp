@@ -9,6 +9,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <filesystem>
 #include <unistd.h>
 #include <utility>
 
@@ -311,5 +312,16 @@ std::string temporary_sibling(const std::string& path) {
 }
 
 bool is_temporary_name(const std::string& name) { return name.starts_with('.') && name.find(".tmp-") != std::string::npos; }
+
+void replace_file(FileSystem& files, const std::string& path, std::string_view text) {
+  std::error_code ignored;
+  const std::filesystem::path real =
+      std::filesystem::is_symlink(path, ignored) ? std::filesystem::weakly_canonical(path, ignored) : std::filesystem::path(path);
+  const auto kind = kind_of(real.string());
+  if (kind && *kind != Entry::Kind::file)
+    throw FileError("{}: {}, and would be replaced by a file; give another name", path,
+                    *kind == Entry::Kind::folder ? "it is a folder" : "it is no regular file");
+  atomic_write(files, real.string(), text);
+}
 
 }  // namespace gpipe::base

@@ -102,6 +102,10 @@ std::vector<Entry> list_folder(const std::string& path);  // FileError
 /// The same, link or not; nothing when there is no such name.
 std::optional<Entry::Kind> kind_of(const std::string& path);
 
+/// atomic_write over a regular file, the one that a link leads to, or no file at all: anything else (a device, a pipe, a
+/// folder) is a FileError, as it would be replaced. For files that the user names.
+void replace_file(FileSystem& files, const std::string& path, std::string_view text);
+
 std::string parent_of(const std::string& path);  // "." where there is none
 /// A sibling's name that nothing has now: ".NAME.tmp-<pid>-<n>".
 std::string temporary_sibling(const std::string& path);

@@ -171,6 +171,34 @@ std::variant<bool, Refusal> parse_boolean(const std::string& text) {
   return Refusal{""};
 }
 
+std::variant<int64_t, Refusal> parse_bytes(const std::string& text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  static constexpr std::array<Unit, 10> units{{{"", 1},
+                                               {"B", 1},
+                                               {"KiB", 0x1p10},
+                                               {"MiB", 0x1p20},
+                                               {"GiB", 0x1p30},
+                                               {"TiB", 0x1p40},
+                                               {"KB", 1e3},
+                                               {"MB", 1e6},
+                                               {"GB", 1e9},
+                                               {"TB", 1e12}}};
+  const size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view rest = std::string_view(text).substr(end);
+  const std::string_view name = rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
+  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
+  if (unit == units.end()) return Refusal{"units are B, KiB, MiB, GiB, TiB, KB, MB, GB and TB: write 8GiB"};
+  const auto number = parse_number(text.substr(0, end));
+  if (const auto* refusal = std::get_if<Refusal>(&number)) return *refusal;
+  const double bytes = std::get<double>(number) * unit->bytes;
+  if (unit->name.empty() && bytes != std::floor(bytes)) return Refusal{"a unit is missing: write 8GiB"};
+  if (bytes > 0x1p60) return Refusal{"it is more than 2^60 bytes"};
+  return static_cast<int64_t>(std::llround(bytes));
+}
+
 std::string shown(const std::string& text) {
   constexpr size_t limit = 60;
   size_t end = std::min(text.size(), limit);
@@ -187,6 +215,12 @@ std::string shown(const std::string& text) {
     }
   }
   return out + (end < text.size() ? fmt::format("...\" ({} bytes)", text.size()) : "\"");
+}
+
+std::string without_controls(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
 }
 
 }  // namespace gpipe::base

@@ -28,7 +28,13 @@ std::variant<double, Refusal> parse_number(const std::string& text);
 /// `true` or `false`; YAML 1.1's other words are refused by name.
 std::variant<bool, Refusal> parse_boolean(const std::string& text);
 
+/// Bytes: digits with a unit B, KiB, MiB, GiB, TiB (of 1024) or KB, MB, GB, TB (of 1000), "8GiB", "1.5 GiB"; without a unit
+/// a whole number of bytes. At most 2^60.
+std::variant<int64_t, Refusal> parse_bytes(const std::string& text);
+
 /// The text as a message shows it: in quotes, control characters escaped, shortened to 60 bytes.
 std::string shown(const std::string& text);
+/// The text with '?' for each control character: a name from a file that goes to a terminal.
+std::string without_controls(std::string text);
 
 }  // namespace gpipe::base

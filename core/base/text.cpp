@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 
 namespace gpipe::base {
 namespace {
@@ -100,6 +101,25 @@ std::string Table::text(const std::string& indent) const {
     } else {
       add_line([&](size_t c) -> const std::string& { return row[c]; });
     }
+  }
+  return out;
+}
+
+std::string wrap(const std::string& text, size_t width, size_t indent) {
+  std::string out;
+  size_t column = 0;
+  std::istringstream words(text);
+  bool starts = true;
+  for (std::string word; words >> word; starts = false) {
+    if (!starts && column + 1 + word.size() > width) {
+      out.append("\n").append(indent, ' ');
+      column = indent;
+    } else if (!starts) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
   }
   return out;
 }

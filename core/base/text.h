@@ -12,6 +12,9 @@ std::string format_count(int64_t count);        // "1,234,567"
 std::string format_count_short(int64_t count);  // "1.2 M"; below 10,000 in full
 std::string format_duration(double seconds);    // "0.85 ms", "12.3 s", "3 min 05 s", "1 h 02 min", "2 d 03 h"
 
+/// Words in lines of at most `width` characters, the second and later ones indented; a longer word stands alone.
+std::string wrap(const std::string& text, size_t width, size_t indent = 0);
+
 /// Columns padded to their widest cell, two spaces apart, with a rule below the titles.
 class Table {
  public:

@@ -1,5 +1,7 @@
 #include "core/graph/builder.h"
 
+#include "core/base/fields.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,11 +21,12 @@ struct Entry {
   base::Tree arguments;
   const base::Tree* name = nullptr;
   const base::Tree* inputs = nullptr;
+  const base::Tree* cost = nullptr;
   base::Location where;
 };
 
 std::optional<Entry> split_entry(const base::Tree& entry, const std::string& path, base::Problems& problems) {
-  if (entry.is_scalar()) return Entry{entry.text(), {}, nullptr, nullptr, entry.where()};
+  if (entry.is_scalar()) return Entry{entry.text(), {}, nullptr, nullptr, nullptr, entry.where()};
   if (!entry.is_map()) {
     problems.add(entry.where(), path,
                  fmt::format("a layer is a word or a one-key map such as `conv2d: {{...}}`, not {}", entry.kind_words()));
@@ -36,6 +39,8 @@ std::optional<Entry> split_entry(const base::Tree& entry, const std::string& pat
       out.name = &value;
     } else if (key == "inputs") {
       out.inputs = &value;
+    } else if (key == "cost") {
+      out.cost = &value;
     } else {
       types.push_back(key);
       out.type = key;
@@ -45,7 +50,7 @@ std::optional<Entry> split_entry(const base::Tree& entry, const std::string& pat
   }
   if (types.size() == 1) return out;
   problems.add(entry.where(), path,
-               types.empty() ? std::string("no layer type beside `name` and `inputs`; write it as a key, e.g. `relu:`")
+               types.empty() ? std::string("no layer type beside `name`, `inputs` and `cost`; write it as a key, e.g. `relu:`")
                              : fmt::format("one layer type is wanted, found {}: start a new list entry (`- `) for each",
                                            fmt::join(types, ", ")));
   return std::nullopt;
@@ -182,10 +187,44 @@ std::optional<int> NetworkBuilder::add_entry(const base::Tree& tree, const std::
   }
   const std::string name = prefix.empty() ? local : prefix + "." + local;
   const std::string inner = path + "." + entry->type;
+  const auto first = static_cast<int>(network_.nodes.size());
   const auto value = composite != nullptr ? composite->expand({*this, entry->arguments, inner, name, inputs, entry->where})
                                           : add_node(entry->type, entry->arguments, inner, name, inputs, entry->where);
-  if (value) scopes_.back()[local] = *value;
+  if (!value) return value;
+  scopes_.back()[local] = *value;
+  read_cost(entry->cost, path + ".cost", name, first, entry->where);
   return value;
+}
+
+void NetworkBuilder::read_cost(const base::Tree* cost, const std::string& path, const std::string& name, int first,
+                               const base::Location& where) {
+  const bool inside = scopes_.size() > 1;
+  if (cost == nullptr) {
+    if (!inside && without_cost_.empty()) first_without_cost_ = where;
+    if (!inside) without_cost_.push_back(name);
+    return;
+  }
+  if (inside) {
+    problems_.add(cost->where(), path, "a cost stands on entries of the network's own list only, for all that they hold");
+    return;
+  }
+  base::FieldInfo info;
+  info.low = 0;
+  info.open_low = true;
+  info.high = 1e12;
+  if (const auto number = base::detail::read_number(*cost, path, info, problems_))
+    network_.given_costs.push_back({first, static_cast<int>(network_.nodes.size()), *number});
+}
+
+void NetworkBuilder::check_costs() {
+  if (network_.given_costs.empty() || without_cost_.empty()) return;
+  constexpr size_t shown = 5;
+  const size_t count = without_cost_.size();
+  if (count > shown) without_cost_.resize(shown);
+  problems_.add(first_without_cost_, "network",
+                fmt::format("{} entries have a `cost`, but {} have none ({}{}): numbers of one unit are compared, so give it to "
+                            "all or to none",
+                            network_.given_costs.size(), count, fmt::join(without_cost_, ", "), count > shown ? ", ..." : ""));
 }
 
 std::optional<int> NetworkBuilder::add_node(const std::string& type_name, const base::Tree& arguments, const std::string& path,
@@ -254,6 +293,7 @@ Network NetworkBuilder::finish(int prediction, const base::Tree& loss, const std
   }
   const std::vector<int> inputs{prediction, network_.target};
   add_node(choice.name, choice.arguments, path + "." + choice.name, k_loss_name, inputs, choice.where);
+  check_costs();
   if (problems_.empty()) check_every_value_is_used(prediction);
   return std::move(network_);
 }

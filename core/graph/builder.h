@@ -1,9 +1,9 @@
 // NetworkBuilder: reads the network list of a configuration and lays down nodes. Composites (layers/ has one file each)
 // are functions that call back into it; nothing of them is left in the graph but the names.
 //
-// An entry is a plain word (`relu`) or a map with one layer key (`conv2d: {...}`), and beside it optionally `name` and
-// `inputs` (names of earlier entries; `input` is the network's own). Without `inputs` an entry takes what the one before
-// it gave. Used by one thread while a network is built.
+// An entry is a plain word (`relu`) or a map with one layer key (`conv2d: {...}`), and beside it optionally `name`,
+// `inputs` (names of earlier entries; `input` is the network's own) and, in the network's own list, `cost`. Without `inputs` an
+// entry takes what the one before it gave. Used by one thread while a network is built.
 #pragma once
 
 #include "core/base/choice.h"
@@ -59,6 +59,10 @@ class NetworkBuilder {
   using Scope = std::map<std::string, int>;  // local names -> values
 
   std::optional<int> add_entry(const base::Tree& entry, const std::string& path, const std::string& prefix, int current);
+  /// `cost` of an entry that became the nodes from `first` on; all entries of the network's own list have one, or none.
+  void read_cost(const base::Tree* cost, const std::string& path, const std::string& name, int first,
+                 const base::Location& where);
+  void check_costs();
   std::optional<std::vector<int>> read_inputs(const base::Tree& inputs, const std::string& path);
   const LayerType* find_layer(const std::string& name) const;
   const CompositeType* find_composite(const std::string& name) const;
@@ -70,7 +74,9 @@ class NetworkBuilder {
   const SampleShapes& data_;
   base::Problems& problems_;
   Network network_;
-  int lists_ = 0;  // read so far
+  int lists_ = 0;                          // read so far
+  std::vector<std::string> without_cost_;  // entries of the network's own list
+  base::Location first_without_cost_;
   std::vector<Scope> scopes_;
   std::vector<std::map<std::string, int>> counters_;  // per scope: how many of a type came so far
 };

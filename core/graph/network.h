@@ -36,13 +36,20 @@ struct Node {
   int64_t parameter_count() const;
 };
 
+/// `cost:` of an entry of the network's own list: of all the nodes [first, last) that it became. Any unit; above 0.
+struct GivenCost {
+  int first_node = 0, last_node = 0;
+  double cost = 0;
+};
+
 /// Owns its layers. Immutable once built; shared by all threads. The last node is the loss.
 struct Network {
   std::vector<Node> nodes;
   std::vector<Value> values;
-  int input = 0;        // value 0: the samples
-  int target = 1;       // value 1: classes or values to predict
-  int prediction = -1;  // value that the loss reads
+  int input = 0;                       // value 0: the samples
+  int target = 1;                      // value 1: classes or values to predict
+  int prediction = -1;                 // value that the loss reads
+  std::vector<GivenCost> given_costs;  // of all entries in order, or empty; they override measured and estimated ones
 
   int loss_node() const { return static_cast<int>(nodes.size()) - 1; }
   int64_t parameter_count() const;

@@ -223,9 +223,18 @@ void write_tasks(CompileState& state, TaskProgram& program) {
   write_backward(state);
 }
 
+void check_recomputes_touch(const CompileInput& in) {
+  const auto& row = in.schedule.rows[static_cast<size_t>(in.schedule.device_of[static_cast<size_t>(in.stage)])];
+  for (size_t at = 0; at < row.size(); ++at) {
+    if (row[at].work != Work::recompute || row[at].stage != in.stage) continue;
+    GP_CHECK(at + 1 < row.size() && row[at + 1].stage == in.stage && row[at + 1].micro == row[at].micro);
+  }
+}
+
 }  // namespace
 
 StageProgram compile_stage(const CompileInput& input) {
+  check_recomputes_touch(input);
   CompileState state(input);
   const size_t nodes = static_cast<size_t>(input.last_node - input.first_node);
   int recomputed = 0;

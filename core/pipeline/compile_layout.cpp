@@ -19,7 +19,7 @@ int most_live_of(const CompileState& state, bool recomputed, Work from, Work to)
 }
 
 /// Gives the buffers of each group their places in a slot, one after the other, and the groups theirs in the arena.
-size_t lay_out_slots(CompileState& state) {
+void lay_out_slots(CompileState& state) {
   size_t offset = 0;
   for (const bool recomputed : {false, true}) {
     TaskProgram& program = recomputed ? state.program.recomputed : state.program.whole;
@@ -37,29 +37,32 @@ size_t lay_out_slots(CompileState& state) {
       offset += slots.total();
     }
   }
-  return offset;
 }
 
-/// Working memory: tasks take turns, so the largest timeline counts.
-size_t lay_out_working(CompileState& state) {
-  size_t most = 0;
-  for (TaskProgram* program : {&state.program.whole, &state.program.recomputed, static_cast<TaskProgram*>(nullptr)})
-    for (const Timeline timeline : {Timeline::forward, Timeline::evaluate, Timeline::backward, Timeline::weight}) {
-      std::vector<Lifetime*> pieces;
-      for (Buffer& buffer : state.buffers)
-        if (buffer.group == Group::working && buffer.program == program && buffer.timeline == static_cast<int>(timeline))
-          pieces.push_back(&buffer.life);
-      most = std::max(most, lay_out(pieces));
-    }
-  return most;
+/// Working memory of one timeline.
+size_t lay_out_timeline(CompileState& state, const TaskProgram* program, Timeline timeline) {
+  std::vector<Lifetime*> pieces;
+  for (Buffer& buffer : state.buffers)
+    if (buffer.group == Group::working && buffer.program == program && buffer.timeline == static_cast<int>(timeline))
+      pieces.push_back(&buffer.life);
+  return lay_out(pieces);
 }
 
-void resolve(CompileState& state, size_t slot_bytes, Place& place) {
+/// Tasks take turns, so the largest timeline counts.
+void lay_out_working(CompileState& state) {
+  StageProgram& program = state.program;
+  program.evaluate_bytes = program.working_bytes = lay_out_timeline(state, nullptr, Timeline::evaluate);
+  for (const TaskProgram* tasks : {&program.whole, &program.recomputed})
+    for (const Timeline timeline : {Timeline::forward, Timeline::backward, Timeline::weight})
+      program.working_bytes = std::max(program.working_bytes, lay_out_timeline(state, tasks, timeline));
+}
+
+void resolve(CompileState& state, Place& place) {
   if (place.kind != Place::Kind::arena) return;
   const Buffer& buffer = state.buffers[static_cast<size_t>(place.index)];
   place.offset = buffer.life.offset;
   if (buffer.group == Group::working) {
-    place.offset += slot_bytes;
+    place.kind = Place::Kind::working;
     return;
   }
   const Slots& slots = slots_of(*buffer.program, buffer.group);
@@ -97,14 +100,14 @@ size_t StageProgram::activation_bytes() const {
 
 void lay_out_buffers(CompileState& state) {
   StageProgram& program = state.program;
-  const size_t slot_bytes = lay_out_slots(state);
-  program.working_bytes = lay_out_working(state);
+  lay_out_slots(state);
+  lay_out_working(state);
   const auto resolve_list = [&](std::vector<Instruction>& list) {
     for (Instruction& instruction : list) {
-      for (Operand& operand : instruction.inputs) resolve(state, slot_bytes, operand.place);
-      for (Operand& operand : instruction.dx) resolve(state, slot_bytes, operand.place);
+      for (Operand& operand : instruction.inputs) resolve(state, operand.place);
+      for (Operand& operand : instruction.dx) resolve(state, operand.place);
       for (Place* place : {&instruction.output.place, &instruction.dy.place, &instruction.saved, &instruction.workspace})
-        resolve(state, slot_bytes, *place);
+        resolve(state, *place);
     }
   };
   resolve_list(program.evaluate);

@@ -27,11 +27,25 @@ void check_host_memory(const Plan& plan) {
 
 }  // namespace
 
-Engine::Engine(const Plan& plan) : plan_(plan), edges_(plan.edges.size()), busy_seconds_(plan.stages.size(), 0.0) {
+template <class F>
+void Engine::for_stages_of(int device, F&& function) {
+  for (size_t stage = 0; stage < stages_.size(); ++stage)
+    if (plan_.schedule.device_of[stage] == device) function(stage, *stages_[stage]);
+}
+
+Engine::Engine(const Plan& plan)
+    : plan_(plan), edges_(plan.edges.size()), busy_seconds_(static_cast<size_t>(plan.schedule.devices), 0.0) {
   check_host_memory(plan);
   const int stages = static_cast<int>(plan.stages.size());
   const int devices = plan.schedule.devices;
   for (int index = 0; index < stages; ++index) stages_.push_back(std::make_unique<Stage>(plan, index));
+  for (int device = 0; device < devices; ++device) {
+    const Stage* first = nullptr;
+    for_stages_of(device, [&](size_t, Stage& stage) {
+      if (first == nullptr) first = &stage;
+      stage.share_working_memory(*first);
+    });
+  }
   for (const EdgePlan& edge : plan.edges) edge_bases_.push_back(stages_[static_cast<size_t>(edge.to)]->edge_base(edge));
   for (const auto& stage : stages_) {
     stage->bind(&edges_, edge_bases_, &aborted_);
@@ -66,10 +80,10 @@ Engine::~Engine() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-template <class F>
-void Engine::for_stages_of(int device, F&& function) {
-  for (size_t stage = 0; stage < stages_.size(); ++stage)
-    if (plan_.schedule.device_of[stage] == device) function(stage, *stages_[stage]);
+void Engine::note_busy(int device) {
+  double sum = 0;
+  for_stages_of(device, [&](size_t, const Stage& stage) { sum += stage.busy_seconds(); });
+  busy_seconds_[static_cast<size_t>(device)] = sum;
 }
 
 void Engine::thread_main(int device) {
@@ -180,8 +194,8 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
         for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
         stage.update(mine);
       }
-      busy_seconds_[index] = stage.busy_seconds();
     });
+    note_busy(device);
   });
   result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result_;
@@ -193,7 +207,7 @@ void Engine::evaluate(const MiniBatch& batch) {
     for_stages_of(device, [](size_t, Stage& stage) { stage.begin(); });
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       if (task.work == Work::forward) stages_[static_cast<size_t>(task.stage)]->evaluate(task.micro, batch);
-    for_stages_of(device, [&](size_t index, Stage& stage) { busy_seconds_[index] = stage.busy_seconds(); });
+    note_busy(device);
   });
 }
 
@@ -203,6 +217,10 @@ void Engine::pack() {
 
 void Engine::set_observer(InstructionObserver* observer) {
   for (const auto& stage : stages_) stage->set_observer(observer);
+}
+
+void Engine::set_task_observer(TaskObserver* observer) {
+  for (const auto& stage : stages_) stage->set_task_observer(observer);
 }
 
 }  // namespace gpipe::pipeline

@@ -48,11 +48,13 @@ class Engine {
   const std::vector<StateTensor*>& tensors() const { return tensors_; }
   size_t parameter_count() const { return parameter_count_; }
 
-  /// Of the last train() or evaluate(): seconds that each stage was worked on, waiting not counted.
+  /// Of the last train() or evaluate(): seconds that each device worked, waiting not counted.
   std::span<const double> busy_seconds() const { return busy_seconds_; }
   size_t arena_bytes(int stage) const { return stages_[static_cast<size_t>(stage)]->arena_bytes(); }
   const Plan& plan() const { return plan_; }
   void set_observer(InstructionObserver* observer);
+  /// Between calls; null: none.
+  void set_task_observer(TaskObserver* observer);
 
  private:
   /// What a stage thread is asked to do; type-erased without allocation.
@@ -67,6 +69,7 @@ class Engine {
   template <class F>
   void for_stages_of(int device, F&& function);
   void fail(std::exception_ptr error);
+  void note_busy(int device);
   void arrive_and_wait();  // all devices; the last one takes the decision
   void decide();
 

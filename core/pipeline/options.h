@@ -2,28 +2,37 @@
 #pragma once
 
 #include "core/base/tree.h"
+#include "core/pipeline/partition.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace gpipe::pipeline {
 
 /// What a stage recomputes in backward: all but what crosses its border (GPipe, section 2.3); nothing; the same as full, but
 /// for the micro-batch whose backward comes first; or as little as the memory limit allows.
 enum class Rematerialize { full, none, keep_first, automatic };
+constexpr std::array<const char*, 4> k_rematerialize_names{"full", "none", "keep_first", "auto"};
+constexpr const char* name_of(Rematerialize policy) { return k_rematerialize_names[static_cast<size_t>(policy)]; }
 
 struct PipelineOptions {
-  int64_t partitions = 1;     // K
-  int64_t micro_batches = 1;  // M
-  base::Tree balance;         // null or `auto`; a list of counts; {cut_after: [names]}
+  int64_t partitions = 1;                       // K
+  int64_t micro_batches = 1;                    // M
+  base::Tree balance;                           // null or `auto`; a list of counts; {cut_after: [names]}
+  Objective objective = Objective::bottleneck;  // of `balance: auto`
+  base::Tree memory_limit;  // bytes of a stage's device, "8GiB", or a list with one a device; null or 0: all that it has
+  base::Tree speeds;        // null, or a list with one number a device: how much faster than speed 1
   std::string schedule = "gpipe";
   int64_t chunks = 0;           // V, stages on a device; 0: the schedule's own, 2 where it takes any
   double activation_limit = 0;  // activations of whole devices, for schedules that fill gaps; 0: K
-  int64_t memory_limit = 0;     // bytes a device; 0: all that the device has
   Rematerialize rematerialize = Rematerialize::full;
-  int64_t threads = 1;         // per stage
-  bool bind_threads = true;    // to cores, when there are enough for all stages
-  std::string device = "cpu";  // cpu | cuda
+  int64_t threads = 1;                    // per stage
+  bool bind_threads = true;               // to cores, when there are enough for all stages
+  std::string device = "cpu";             // cpu | cuda
+  bool search = false;                    // take what core/pipeline/search.h finds fastest
+  std::vector<std::string> search_keeps;  // of partitions, micro_batches, schedule, rematerialize
 };
 
 }  // namespace gpipe::pipeline

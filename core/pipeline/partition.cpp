@@ -1,180 +1,125 @@
 #include "core/pipeline/partition.h"
 
-#include "core/base/choice.h"
-#include "core/base/fields.h"
-
-#include <fmt/format.h>
+#include "core/base/error.h"
+#include "core/pipeline/partition_search.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <numeric>
-#include <optional>
 
 namespace gpipe::pipeline {
 namespace {
 
-// A machine does about this many operations while it moves a byte to or from memory (one core: 200 GFLOP/s, 10 GB/s).
-constexpr double k_flops_per_byte = 20.0;
-
-/// Least possible sum of squares with no stage dearer than `bound`; boundaries by walking back.
-Boundaries least_squares_under(const std::vector<double>& prefix, int partitions, double bound) {
-  const int n = static_cast<int>(prefix.size()) - 1;
-  const double infinity = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(static_cast<size_t>(partitions) + 1,
-                                        std::vector<double>(static_cast<size_t>(n) + 1, infinity));
-  std::vector<std::vector<int>> from(best.size(), std::vector<int>(best[0].size(), -1));
-  best[0][0] = 0;
-  for (int k = 1; k <= partitions; ++k) {
-    for (int end = k; end <= n; ++end) {
-      for (int begin = end - 1; begin >= k - 1; --begin) {
-        const double cost = prefix[static_cast<size_t>(end)] - prefix[static_cast<size_t>(begin)];
-        if (cost > bound) break;
-        const double sum = best[static_cast<size_t>(k) - 1][static_cast<size_t>(begin)] + cost * cost;
-        if (sum >= best[static_cast<size_t>(k)][static_cast<size_t>(end)]) continue;
-        best[static_cast<size_t>(k)][static_cast<size_t>(end)] = sum;
-        from[static_cast<size_t>(k)][static_cast<size_t>(end)] = begin;
-      }
-    }
-  }
-  Boundaries boundaries(static_cast<size_t>(partitions) + 1, n);
-  for (int k = partitions; k >= 1; --k)
-    boundaries[static_cast<size_t>(k) - 1] =
-        from[static_cast<size_t>(k)][static_cast<size_t>(boundaries[static_cast<size_t>(k)])];
-  return boundaries;
+void check_problem(const PartitionProblem& problem) {
+  const size_t nodes = problem.costs.size();
+  if (problem.stages < 1 || static_cast<size_t>(problem.stages) > nodes)
+    throw base::ConfigError("{} partitions of {} layers: use 1 to {}, so that each has one", problem.stages, nodes, nodes);
+  const auto check_costs = [&](const std::vector<double>& costs, const char* what) {
+    for (size_t i = 0; i < costs.size(); ++i)
+      if (!std::isfinite(costs[i]) || costs[i] < 0)
+        throw base::ConfigError("the {} of layer {} is {}: wanted a number of 0 or more", what, i, costs[i]);
+  };
+  check_costs(problem.costs, "cost");
+  check_costs(problem.cut_costs, "cost of the cut behind it");
+  if (!problem.speeds.empty() && problem.speeds.size() != static_cast<size_t>(problem.stages))
+    throw base::ConfigError("{} speeds for {} stages: give one each", problem.speeds.size(), problem.stages);
+  for (const double speed : problem.speeds)
+    if (!std::isfinite(speed) || speed <= 0) throw base::ConfigError("a speed of {}: wanted a number above 0", speed);
 }
 
-/// Smallest possible cost of the dearest of K stages.
-double least_bottleneck(const std::vector<double>& prefix, int partitions) {
-  const size_t n = prefix.size() - 1;
-  std::vector<double> best(n + 1, std::numeric_limits<double>::infinity());
-  best[0] = 0;
-  for (int k = 1; k <= partitions; ++k) {
-    std::vector<double> next(n + 1, std::numeric_limits<double>::infinity());
-    for (size_t end = static_cast<size_t>(k); end <= n; ++end)
-      for (size_t begin = end; begin-- > static_cast<size_t>(k) - 1;) {
-        const double cost = prefix[end] - prefix[begin];
-        next[end] = std::min(next[end], std::max(best[begin], cost));
-        if (cost >= next[end]) break;  // longer last stages only get dearer
-      }
-    best = std::move(next);
-  }
-  return best[n];
-}
-
-std::optional<Boundaries> from_counts(const base::Tree& balance, int nodes, int partitions, base::Problems& problems) {
-  base::FieldInfo info;
-  info.low = 1;
-  info.high = nodes;
-  const auto counts = base::detail::read_integers(balance, "pipeline.balance", info, problems);
-  if (!counts) return std::nullopt;
-  const int64_t sum = std::accumulate(counts->begin(), counts->end(), int64_t{0});
-  if (static_cast<int>(counts->size()) != partitions || sum != nodes) {
-    problems.add(
-        balance.where(), "pipeline.balance",
-        fmt::format("{} counts with the sum {}; wanted are {} (pipeline.partitions) with the sum {} (layers of the network)",
-                    counts->size(), sum, partitions, nodes));
-    return std::nullopt;
-  }
+/// Lingvo's rule. Sums are those of whole ticks, so a share on the border between two stages is no matter of rounding.
+Boundaries cumulative(const TickProblem& ticks) {
+  const int stages = ticks.stages();
+  const int64_t total = ticks.prefix().back();
+  if (total == 0) throw base::ConfigError("objective cumulative: the costs are all 0, so no layer has a share of them");
   Boundaries boundaries{0};
-  for (const int64_t count : *counts) boundaries.push_back(boundaries.back() + static_cast<int>(count));
+  for (int node = 0; node < ticks.nodes(); ++node) {
+    const int64_t with_this = ticks.prefix()[static_cast<size_t>(node) + 1];
+    const int stage = static_cast<int>(std::min<int64_t>(with_this * stages / total, stages - 1));
+    while (static_cast<int>(boundaries.size()) <= stage) boundaries.push_back(node);
+  }
+  boundaries.resize(static_cast<size_t>(stages) + 1, ticks.nodes());
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto at = static_cast<size_t>(stage);
+    if (boundaries[at] == boundaries[at + 1])
+      throw base::ConfigError(
+          "objective cumulative leaves stage {} of {} without a layer: a layer has more than a stage's share of the cost; use "
+          "fewer partitions, or objective bottleneck",
+          stage, stages);
+  }
   return boundaries;
 }
 
-/// Last node of the entry `name`: of the node itself, or of the composite whose nodes carry the name as a prefix.
-int last_node_of(const graph::Network& network, const std::string& name) {
-  int last = -1;
-  for (size_t i = 0; i < network.nodes.size(); ++i) {
-    const std::string& full = network.nodes[i].name;
-    if (full == name || full.starts_with(name + ".")) last = static_cast<int>(i);
+Misfit misfit_of(const PartitionProblem& problem, const Boundaries& boundaries) {
+  Misfit worst;
+  for (int stage = 0; stage < problem.stages; ++stage) {
+    const auto at = static_cast<size_t>(stage);
+    const int64_t limit = problem.memory_limits.empty() ? 0 : problem.memory_limits[at];
+    if (limit == 0) continue;
+    const int64_t bytes = stage_bytes(problem, stage, boundaries[at], boundaries[at + 1]);
+    if (worst.limit == 0 || bytes - limit > worst.excess())
+      worst = {stage, boundaries[at], boundaries[at + 1], bytes, limit, boundaries};
   }
-  return last;
+  return worst;
 }
 
-std::optional<Boundaries> from_names(const base::Tree& names, const graph::Network& network, int nodes, int partitions,
-                                     base::Problems& problems) {
-  const std::string path = "pipeline.balance.cut_after";
-  const auto read = base::detail::read_texts(names, path, problems);
-  if (!read) return std::nullopt;
-  if (static_cast<int>(read->size()) != partitions - 1) {
-    problems.add(
-        names.where(), path,
-        fmt::format("{} names cut into {} stages, but pipeline.partitions is {}", read->size(), read->size() + 1, partitions));
-    return std::nullopt;
-  }
-  Boundaries boundaries{0};
-  std::vector<std::string> known;
-  for (const graph::Node& node : network.nodes) known.push_back(node.name);
-  for (const std::string& name : *read) {
-    const int last = last_node_of(network, name);
-    if (last < 0 || last >= nodes - 1) {
-      const std::string near = base::nearest(name, known);
-      problems.add(
-          names.where(), path,
-          last < 0 ? fmt::format("no layer is named '{}'{}", name, near.empty() ? "" : fmt::format("; did you mean '{}'?", near))
-                   : fmt::format("nothing comes after '{}': a stage would be empty", name));
-      return std::nullopt;
-    }
-    if (last + 1 <= boundaries.back()) {
-      problems.add(names.where(), path,
-                   fmt::format("'{}' does not come after the cut before it; name the cuts in the order of the network", name));
-      return std::nullopt;
-    }
-    boundaries.push_back(last + 1);
-  }
-  boundaries.push_back(nodes);
-  return boundaries;
+int64_t at_or(const std::vector<int64_t>& list, int index, int64_t otherwise) {
+  return list.empty() ? otherwise : list[static_cast<size_t>(index)];
 }
 
 }  // namespace
 
-Boundaries split_by_cost(const std::vector<double>& costs, int partitions) {
-  GP_CHECK(partitions >= 1 && static_cast<size_t>(partitions) <= costs.size());
-  std::vector<double> prefix(costs.size() + 1, 0.0);
-  std::partial_sum(costs.begin(), costs.end(), prefix.begin() + 1);
-  const double bound = least_bottleneck(prefix, partitions);
-  return least_squares_under(prefix, partitions, bound);
+int64_t stage_bytes(const PartitionProblem& problem, int stage, int first, int last) {
+  const MemoryModel& memory = problem.memory;
+  const auto cut = [&](int boundary) {
+    return boundary == 0 || boundary == static_cast<int>(problem.costs.size()) ? 0 : at_or(problem.cut_bytes, boundary - 1, 0);
+  };
+  int64_t bytes = at_or(memory.slots_in, stage, 0) * cut(first) + at_or(memory.slots_out, stage, 0) * cut(last);
+  int64_t workspace = 0;
+  for (int node = first; node < last; ++node) {
+    bytes += at_or(memory.fixed, node, 0) + at_or(memory.live, stage, 1) * at_or(memory.kept, node, 0);
+    workspace = std::max(workspace, at_or(memory.workspace, node, 0));
+  }
+  return bytes + workspace;
 }
 
-std::vector<NodeProfile> estimated_costs(const graph::Network& network) {
-  constexpr double flops_per_second = 1e11;
-  std::vector<NodeProfile> costs;
-  for (const graph::Node& node : network.nodes) {
-    int64_t elements = network.values[static_cast<size_t>(node.output)].shape.elements();
-    for (const int input : node.inputs) elements += network.values[static_cast<size_t>(input)].shape.elements();
-    // Each of the three touches every tensor once.
-    const double bytes = k_flops_per_byte * 4.0 * static_cast<double>(elements);
-    const auto seconds = [&](int64_t flops) { return (static_cast<double>(flops) + bytes) / flops_per_second; };
-    costs.push_back({seconds(node.cost.forward_flops), seconds(node.cost.backward_input_flops),
-                     node.parameters.empty() ? 0 : seconds(node.cost.backward_weight_flops)});
+Partition measure(const PartitionProblem& problem, Boundaries boundaries) {
+  Partition out;
+  const int nodes = static_cast<int>(problem.costs.size());
+  const auto cut = [&](int boundary) {
+    return boundary == 0 || boundary == nodes || problem.cut_costs.empty() ? 0
+                                                                           : problem.cut_costs[static_cast<size_t>(boundary) - 1];
+  };
+  for (int stage = 0; stage < problem.stages; ++stage) {
+    const int first = boundaries[static_cast<size_t>(stage)];
+    const int last = boundaries[static_cast<size_t>(stage) + 1];
+    double cost = std::accumulate(problem.costs.begin() + first, problem.costs.begin() + last, 0.0);
+    if (!problem.spared.empty())
+      for (const Spared& spared : problem.spared[static_cast<size_t>(last) - 1])
+        if (spared.node >= first) cost -= spared.cost;
+    const double speed = problem.speeds.empty() ? 1 : problem.speeds[static_cast<size_t>(stage)];
+    out.loads.push_back(cost / speed + cut(first) + cut(last));
+    if (last < nodes) out.bytes_cut += at_or(problem.cut_bytes, last - 1, 0);
   }
-  return costs;
+  out.bottleneck = *std::max_element(out.loads.begin(), out.loads.end());
+  const double mean = std::accumulate(out.loads.begin(), out.loads.end(), 0.0) / problem.stages;
+  for (const double load : out.loads) out.variance += (load - mean) * (load - mean) / problem.stages;
+  out.boundaries = std::move(boundaries);
+  return out;
 }
 
-Boundaries make_boundaries(const graph::Network& network, int partitions, const base::Tree& balance,
-                           const std::vector<double>& costs, base::Problems& problems) {
-  const int nodes = network.loss_node();
-  if (partitions < 1 || partitions > nodes) {
-    problems.add(balance.where(), "pipeline.partitions",
-                 fmt::format("{} partitions, but the network has {} layers; use 1 to {}", partitions, nodes, nodes));
-    return {};
+std::variant<Partition, Misfit> partition(const PartitionProblem& problem, Objective objective) {
+  check_problem(problem);
+  const TickProblem ticks(problem);
+  if (objective == Objective::cumulative) {
+    Boundaries boundaries = cumulative(ticks);
+    const Misfit worst = misfit_of(problem, boundaries);
+    if (worst.limit > 0 && worst.excess() > 0) return worst;
+    return measure(problem, std::move(boundaries));
   }
-  std::optional<Boundaries> boundaries;
-  const base::Tree* cut_after = balance.is_map() ? balance.find("cut_after") : nullptr;
-  if (balance.is_null() || (balance.is_scalar() && balance.text() == "auto")) {
-    std::vector<double> body(costs.begin(), costs.begin() + nodes);
-    body.back() += costs[static_cast<size_t>(nodes)];  // the loss goes with the last layer
-    boundaries = split_by_cost(body, partitions);
-  } else if (balance.is_list()) {
-    boundaries = from_counts(balance, nodes, partitions, problems);
-  } else if (cut_after != nullptr && balance.members().size() == 1) {
-    boundaries = from_names(*cut_after, network, nodes, partitions, problems);
-  } else {
-    problems.add(balance.where(), "pipeline.balance",
-                 fmt::format("wanted: auto, a list of counts, or {{cut_after: [names]}}; found {}", balance.kind_words()));
-  }
-  if (!boundaries) return {};
-  boundaries->back() = nodes + 1;
-  return *boundaries;
+  const int64_t bottleneck = least_bottleneck(ticks);
+  if (bottleneck == k_unbounded) return misfit_of(problem, least_excess(ticks));
+  return measure(problem, least_variance(ticks, objective == Objective::bottleneck ? bottleneck : k_unbounded));
 }
 
 }  // namespace gpipe::pipeline

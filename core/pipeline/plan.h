@@ -5,7 +5,8 @@
 
 #include "core/device/backend.h"
 #include "core/graph/network.h"
-#include "core/pipeline/cost.h"
+#include "core/pipeline/device_list.h"
+#include "core/pipeline/node_profile.h"
 #include "core/pipeline/options.h"
 #include "core/pipeline/program.h"
 
@@ -29,7 +30,7 @@ struct StagePlan {
   int first_node = 0, last_node = 0;         // [first, last)
   int device = 0;                            // index of the pipeline's device
   std::shared_ptr<device::Backend> backend;  // shared by the stages of a device
-  std::vector<std::unique_ptr<graph::Operation>> operations;
+  std::vector<std::shared_ptr<graph::Operation>> operations;
   StageProgram program;
   StageMemory memory;
 };
@@ -39,6 +40,8 @@ struct PlanRequest {
   int64_t batch_size = 1;
   int optimizer_slots = 0;
   std::vector<NodeProfile> costs;  // of each node; empty: estimated
+  /// Of each node, planned before for the same micro-batches: a plan made with them is to look at, not to run. Or null.
+  const std::vector<std::shared_ptr<graph::Operation>>* operations = nullptr;
 };
 
 struct Plan {
@@ -51,6 +54,7 @@ struct Plan {
   std::vector<StagePlan> stages;
   int optimizer_slots = 0;
   std::vector<NodeProfile> costs;  // what it was planned with
+  DeviceList devices;
   /// For `rematerialize: auto`: seconds of recompute saved in a micro-batch, and what no choice within the limit exceeds.
   double recompute_saved = 0, recompute_bound = 0;
 
@@ -62,7 +66,7 @@ struct Plan {
 /// Faults of the configuration (balance, partitions, schedule) are a ConfigError. `network` must outlive the plan.
 std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest& request);
 
-/// Which cores stage `stage` of `stages` binds to, `threads` each; empty when there are not enough for all stages.
-std::vector<int> cores_of_stage(int stage, int stages, int threads);
+/// Which cores device `device` of `devices` binds to, `threads` each; empty when there are not enough for all.
+std::vector<int> cores_of_device(int device, int devices, int threads);
 
 }  // namespace gpipe::pipeline

@@ -1,60 +1,109 @@
 #include "core/pipeline/profile.h"
 
-#include <algorithm>
+#include "core/base/median.h"
+
+#include <array>
+#include <chrono>
 
 namespace gpipe::pipeline {
 namespace {
 
-double median(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+using Clock = std::chrono::steady_clock;
 
-/// Collects by node; copies and sums count for the node that they belong to.
+/// Adds up what each node does in each step, and keeps the sums of all steps.
 class Timer final : public InstructionObserver {
  public:
-  explicit Timer(size_t nodes) : forward(nodes), input(nodes), weight(nodes) {}
+  enum What { forward, input, weight, pack, update, k_whats };
+
+  /// Only micro-batch `micro` counts: one of the largest size.
+  Timer(size_t nodes, int micro) : micro_(micro) {
+    for (auto& list : now_) list.assign(nodes, 0);
+    for (auto& list : all_) list.resize(nodes);
+  }
+
   void instruction(int /*stage*/, const Task& task, const Instruction& what, std::span<const TensorView> /*outputs*/,
                    double seconds) override {
-    const auto node = static_cast<size_t>(what.node);
-    const bool ahead = task.work == Work::forward || task.work == Work::recompute;
-    auto& samples = ahead ? forward : what.kind == Instruction::Kind::backward_weight ? weight : input;
-    if (what.kind == Instruction::Kind::add || what.kind == Instruction::Kind::copy) {
-      if (!samples[node].empty()) samples[node].back() += seconds;
-      return;
-    }
-    samples[node].push_back(seconds);
+    if (task.micro != micro_) return;
+    const bool weights = what.kind == Instruction::Kind::backward_weight;
+    now_[task.work == Work::forward ? forward : weights ? weight : input][static_cast<size_t>(what.node)] += seconds;
   }
-  void clear() {
-    for (auto* lists : {&forward, &input, &weight})
-      for (auto& list : *lists) list.clear();
+  void upkeep(int /*stage*/, int node, bool packs, double seconds) override {
+    now_[packs ? pack : update][static_cast<size_t>(node)] += seconds;
   }
-  std::vector<std::vector<double>> forward, input, weight;
+
+  /// A step has ended: it counts, unless it was there to warm up.
+  void end_step(bool counts) {
+    for (size_t what = 0; what < k_whats; ++what)
+      for (size_t node = 0; node < now_[what].size(); ++node) {
+        if (counts) all_[what][node].push_back(now_[what][node]);
+        now_[what][node] = 0;
+      }
+  }
+  double median_of(What what, size_t node) { return base::median(all_[what][node]); }
+
+ private:
+  int micro_;
+  std::array<std::vector<double>, k_whats> now_;
+  std::array<std::vector<std::vector<double>>, k_whats> all_;
 };
+
+/// Rules of a learning rate of 0, whatever the optimizer: the number of its slots says what it is about.
+std::vector<device::Update> still_rules(const Engine& engine) {
+  switch (engine.plan().optimizer_slots) {
+    case 0: return {engine.parameter_count(), device::SgdUpdate{}};
+    case 1: return {engine.parameter_count(), device::MomentumUpdate{}};
+    default: return {engine.parameter_count(), device::AdamUpdate{}};
+  }
+}
+
+/// What is kept because of the node: its output, if a backward reads it, and what the operation saves.
+int64_t kept_bytes(const Plan& plan, size_t index, int64_t samples) {
+  const StagePlan& stage = plan.stages.front();
+  const graph::Value& value = plan.network.values[static_cast<size_t>(plan.network.nodes[index].output)];
+  bool read = stage.operations[index]->needs().output;
+  for (const int consumer : value.consumers) read = read || stage.operations[static_cast<size_t>(consumer)]->needs().inputs;
+  const auto output = static_cast<int64_t>(static_cast<size_t>(value.shape.elements() * samples) * tensor::size_of(value.dtype));
+  return static_cast<int64_t>(stage.operations[index]->saved_bytes(samples)) + (read ? output : 0);
+}
 
 }  // namespace
 
-std::vector<NodeProfile> measure_nodes(Engine& engine, const MiniBatch& batch, int repeats) {
-  GP_CHECK_EQ(engine.plan().stages.size(), 1U);
-  const size_t nodes = engine.plan().network.nodes.size();
-  Timer timer(nodes);
-  // A learning rate of 0 whatever the optimizer: slots exist in any number, so the plainest rule cannot be used.
-  std::vector<device::Update> rules;
-  switch (engine.plan().optimizer_slots) {
-    case 0: rules.assign(engine.parameter_count(), device::SgdUpdate{}); break;
-    case 1: rules.assign(engine.parameter_count(), device::MomentumUpdate{}); break;
-    default: rules.assign(engine.parameter_count(), device::AdamUpdate{}); break;
-  }
+ProfileBatch profile_batch(const MicroBatches& micro_batches) {
+  const int64_t largest = micro_batches.sizes.front();
+  if (micro_batches.mini_batch >= 2 * largest) return {2 * largest, 2};
+  return {largest, 1};
+}
+
+std::vector<NodeProfile> measure_nodes(Engine& engine, const MiniBatch& batch, const ProfileLength& length) {
+  const Plan& plan = engine.plan();
+  GP_CHECK_EQ(plan.stages.size(), 1U);
+  const size_t nodes = plan.network.nodes.size();
+  Timer timer(nodes, plan.micro_batches.count() - 1);
+  const std::vector<device::Update> rules = still_rules(engine);
   engine.set_observer(&timer);
   engine.train(batch, rules, 0);
-  timer.clear();
-  for (int i = 0; i < repeats; ++i) engine.train(batch, rules, 0);
+  timer.end_step(false);
+  const auto start = Clock::now();
+  double seconds = 0;
+  for (int step = 0; step == 0 || (seconds < length.most_seconds && (step < length.repeats || seconds < length.seconds));
+       ++step) {
+    engine.train(batch, rules, 0);
+    timer.end_step(true);
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  }
   engine.set_observer(nullptr);
+  const int64_t samples = plan.micro_batches.sizes.back();
   std::vector<NodeProfile> profile(nodes);
-  for (size_t node = 0; node < nodes; ++node)
-    profile[node] = {median(timer.forward[node]), median(timer.input[node]), median(timer.weight[node])};
+  for (size_t node = 0; node < nodes; ++node) {
+    const graph::Value& value = plan.network.values[static_cast<size_t>(plan.network.nodes[node].output)];
+    profile[node] = {timer.median_of(Timer::forward, node),
+                     timer.median_of(Timer::input, node),
+                     timer.median_of(Timer::weight, node),
+                     timer.median_of(Timer::pack, node),
+                     timer.median_of(Timer::update, node),
+                     kept_bytes(plan, node, samples),
+                     static_cast<int64_t>(static_cast<size_t>(value.shape.elements() * samples) * tensor::size_of(value.dtype))};
+  }
   return profile;
 }
 

@@ -19,12 +19,13 @@ namespace gpipe::pipeline {
 using tensor::Shape;
 using tensor::TensorView;
 
-/// Where a tensor lies. `arena`: offset, plus (micro-batch % slots) * stride. The mini-batch's own arrays (samples, targets,
+/// Where a tensor lies. `arena`: offset, plus (micro-batch % slots) * stride; `working`: offset in the memory that the tasks of
+/// a device take turns with. The mini-batch's own arrays (samples, targets,
 /// results and predictions, [N, ...] on the host) are addressed by the micro-batch's first sample.
 struct Place {
-  enum class Kind : uint8_t { none, arena, edge, input, target, result, prediction };
+  enum class Kind : uint8_t { none, arena, working, edge, input, target, result, prediction };
   Kind kind = Kind::none;
-  int index = -1;  // edge: which of the plan's edges; arena: the buffer, until the layout is known
+  int index = -1;  // edge: which of the plan's edges; arena, working: the buffer, until the layout is known
   size_t offset = 0;
   size_t stride = 0;
   int slots = 1;
@@ -54,7 +55,8 @@ struct StageMemory {
   size_t buffers = 0;      // running averages, and what gathers them over a mini-batch
   size_t edges = 0;        // slots for what arrives from other stages
   size_t activations = 0;  // kept from forward to backward: slots x one micro-batch
-  size_t working = 0;      // one micro-batch's forward, recompute and backward, workspaces included
+  size_t working = 0;      // one micro-batch's forward, recompute and backward, workspaces included; the first stage of a
+                           // device has that of the largest, for all of them
   size_t total() const { return parameters + gradients + optimizer + packed + buffers + edges + activations + working; }
 };
 
@@ -83,6 +85,7 @@ struct StageProgram {
   std::vector<int> activations_in, activations_out, gradients_in, gradients_out;  // edges
   std::vector<int> read_by_weight;  // those of the edges in that backward_weight reads: only then are they free again
   size_t working_bytes = 0;
+  size_t evaluate_bytes = 0;  // of these, what the forward of an evaluation needs: the same whatever is kept
 
   const TaskProgram& of(bool is_recomputed) const { return is_recomputed ? recomputed : whole; }
   size_t activation_bytes() const;
@@ -94,7 +97,7 @@ struct CompileInput {
   int first_node = 0, last_node = 0;  // [first, last)
   int stage = 0;
   const std::vector<EdgePlan>& edges;
-  const std::vector<std::unique_ptr<graph::Operation>>& operations;  // of the stage's nodes, in order
+  const std::vector<std::shared_ptr<graph::Operation>>& operations;  // of the stage's nodes, in order
   int64_t largest_batch = 1;
   const Schedule& schedule;
   /// Of the stage's nodes: those whose results are kept although the micro-batch is recomputed. Empty: none.
@@ -102,6 +105,7 @@ struct CompileInput {
 };
 
 /// Offsets of arena places count from the start of the kept slots; Stage moves them behind parameters and edges.
+/// Recomputes must stand right before their backward (with_recompute): they share working memory.
 StageProgram compile_stage(const CompileInput& input);
 
 /// The edges that the boundaries make: each value goes straight to every later stage that uses it; its gradient comes back

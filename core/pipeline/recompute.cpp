@@ -1,20 +1,23 @@
 #include "core/pipeline/recompute.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
+#include <map>
 
 namespace gpipe::pipeline {
 namespace {
 
-/// A node whose results may be kept.
+/// Nodes whose results may be kept, together: one that backward or several others read, and those that are run for it alone.
 struct Item {
-  int stage = 0, node = 0;  // node: of the network
-  double seconds = 0;       // at most saved by keeping it
-  double bytes = 0;         // at least taken by keeping it
+  int stage = 0;
+  std::vector<int> nodes;  // of the network
+  double seconds = 0;      // saved by keeping it
+  double bytes = 0;        // at least taken by keeping it, in all live micro-batches
+  double again_bytes = 0;  // at least taken by making it again, in one
   double density() const { return seconds / (bytes + 1); }
 };
 
-/// Of the stage: what backward reads of each node, as compile.cpp sees it.
+/// Of a stage: what backward reads of each node, as compile.cpp sees it.
 class StageItems {
  public:
   StageItems(const Plan& plan, const std::vector<NodeProfile>& costs, int stage)
@@ -32,29 +35,44 @@ class StageItems {
 
   void append(std::vector<Item>& items) const {
     const int live = most_live(plan_.schedule, stage_, Work::forward, Work::backward_weight);
+    std::map<int, Item> by_leader;
     for (int node = of_.first_node; node < of_.last_node; ++node) {
       if (node == plan_.network.loss_node()) continue;
-      items.push_back({stage_, node, seconds(node), kept_bytes(node) * live});
+      const int leader = leader_of(node);
+      Item& item = by_leader[leader];
+      item.stage = stage_;
+      item.nodes.push_back(node);
+      item.seconds += costs_[static_cast<size_t>(node)].forward;
+      const auto saved = static_cast<double>(align_up(operation(node).saved_bytes(plan_.micro_batches.sizes.front())));
+      item.bytes += live * saved;
+      item.again_bytes += saved;
+      if (node != leader) continue;
+      const graph::Value& value = output(node);
+      const bool sent = std::any_of(value.consumers.begin(), value.consumers.end(),
+                                    [&](int user) { return user >= of_.last_node; });  // then it lies with the receiver
+      if (!sent) item.bytes += live * output_bytes(node);
+      if (needed(node)) item.again_bytes += output_bytes(node);
     }
+    for (auto& [leader, item] : by_leader) items.push_back(std::move(item));
   }
 
  private:
   graph::Operation& operation(int node) const { return *of_.operations[static_cast<size_t>(node - of_.first_node)]; }
-
-  /// Its own forward, and that of the nodes before it which are run again for its sake alone.
-  double seconds(int node) const {
-    double sum = costs_[static_cast<size_t>(node)].forward;
-    for (const int value : plan_.network.nodes[static_cast<size_t>(node)].inputs) {
-      const int producer = plan_.network.values[static_cast<size_t>(value)].producer;
-      if (producer >= of_.first_node && !needed_[static_cast<size_t>(value)]) sum += seconds(producer);
-    }
-    return sum;
+  const graph::Value& output(int node) const {
+    return plan_.network.values[static_cast<size_t>(plan_.network.nodes[static_cast<size_t>(node)].output)];
   }
-  double kept_bytes(int node) const {
-    const graph::Value& value = plan_.network.values[static_cast<size_t>(plan_.network.nodes[static_cast<size_t>(node)].output)];
-    const int64_t batch = plan_.micro_batches.sizes.front();
-    const auto output = static_cast<size_t>(value.shape.with_batch(batch).elements()) * tensor::size_of(value.dtype);
-    return static_cast<double>(align_up(output) + align_up(operation(node).saved_bytes(batch)));
+  bool needed(int node) const { return needed_[static_cast<size_t>(plan_.network.nodes[static_cast<size_t>(node)].output)]; }
+  double output_bytes(int node) const {
+    const graph::Value& value = output(node);
+    const auto elements = static_cast<size_t>(value.shape.with_batch(plan_.micro_batches.sizes.front()).elements());
+    return static_cast<double>(align_up(elements * tensor::size_of(value.dtype)));
+  }
+  /// The node for whose sake alone this one is run again: itself, if its output is read by backward, another stage or several.
+  int leader_of(int node) const {
+    const graph::Value& value = output(node);
+    if (needed(node) || value.consumers.size() != 1) return node;
+    const int user = value.consumers.front();
+    return user >= of_.last_node || user == plan_.network.loss_node() ? node : leader_of(user);
   }
 
   const Plan& plan_;
@@ -68,25 +86,41 @@ class StageItems {
 class DeviceChoice {
  public:
   DeviceChoice(const Plan& plan, int device, KeepChoice& choice,
-               const std::function<size_t(int, const std::vector<bool>&)>& bytes)
+               const std::function<KeptBytes(int, const std::vector<bool>&)>& bytes)
       : plan_(plan), device_(device), choice_(choice), bytes_(bytes) {}
 
   size_t total() const {
-    size_t sum = 0;
-    for (size_t stage = 0; stage < plan_.stages.size(); ++stage)
-      if (plan_.schedule.device_of[stage] == device_) sum += bytes_(static_cast<int>(stage), choice_.keep[stage]);
-    return sum;
+    KeptBytes all;
+    for (size_t stage = 0; stage < plan_.stages.size(); ++stage) {
+      if (plan_.schedule.device_of[stage] != device_) continue;
+      const KeptBytes of = bytes_(static_cast<int>(stage), choice_.keep[stage]);
+      all.own += of.own;
+      all.working = std::max(all.working, of.working);
+    }
+    return all.own + all.working;
+  }
+  /// Of the limit, what is left for activations at most, with or without the working memory that is always there.
+  double room(size_t limit, bool less_working) const {
+    size_t taken = 0;
+    size_t working = 0;
+    for (size_t stage = 0; stage < plan_.stages.size(); ++stage) {
+      if (plan_.schedule.device_of[stage] != device_) continue;
+      const StageMemory& memory = plan_.stages[stage].memory;
+      taken += memory.total() - memory.activations - memory.working;
+      if (less_working) working = std::max(working, bytes_(static_cast<int>(stage), choice_.keep[stage]).least_working);
+    }
+    return static_cast<double>(limit) - static_cast<double>(taken + working);
   }
   void set(const Item& item, bool keep) {
     const int first = plan_.stages[static_cast<size_t>(item.stage)].first_node;
-    choice_.keep[static_cast<size_t>(item.stage)][static_cast<size_t>(item.node - first)] = keep;
+    for (const int node : item.nodes) choice_.keep[static_cast<size_t>(item.stage)][static_cast<size_t>(node - first)] = keep;
   }
 
  private:
   const Plan& plan_;
   int device_;
   KeepChoice& choice_;
-  const std::function<size_t(int, const std::vector<bool>&)>& bytes_;
+  const std::function<KeptBytes(int, const std::vector<bool>&)>& bytes_;
 };
 
 /// The longest run of items, dearest first, that fits; then each further one that still does.
@@ -109,15 +143,29 @@ void fill(DeviceChoice& device, const std::vector<Item>& items, size_t limit) {
   }
 }
 
-double fractional_bound(const std::vector<Item>& items, double room) {
+/// The fractional knapsack: the best that any choice of items, or of parts of them, saves in `room`.
+template <class BytesOf>
+double fractional_bound(std::vector<Item> items, double room, BytesOf bytes_of) {
+  const auto density = [&](const Item& item) { return item.seconds / std::max(bytes_of(item), 1.0); };
+  std::stable_sort(items.begin(), items.end(), [&](const Item& a, const Item& b) { return density(a) > density(b); });
   double sum = 0;
+  for (const Item& item : items) room -= std::min(0.0, bytes_of(item));  // what takes less when it is kept
   for (const Item& item : items) {
-    const double part = item.bytes <= room ? 1.0 : room / item.bytes;
+    const double bytes = std::max(0.0, bytes_of(item));
+    const double part = bytes <= room ? 1.0 : std::max(0.0, room) / bytes;
     sum += part * item.seconds;
-    room -= part * item.bytes;
-    if (part < 1) break;
+    room -= part * bytes;
   }
   return sum;
+}
+
+/// Two bounds, the lower of which counts: what is kept takes its bytes; and with one stage on the device, all that is not
+/// kept stands in working memory when a recompute ends.
+double bound_of(const std::vector<Item>& items, double room_for_kept, double room_for_all) {
+  const double kept = fractional_bound(items, room_for_kept, [](const Item& item) { return item.bytes; });
+  for (const Item& item : items) room_for_all -= item.again_bytes;
+  const double all = fractional_bound(items, room_for_all, [](const Item& item) { return item.bytes - item.again_bytes; });
+  return items.empty() || items.front().stage != items.back().stage ? kept : std::min(kept, all);
 }
 
 }  // namespace
@@ -126,25 +174,24 @@ bool recomputes(Rematerialize policy, int micro) {
   return policy != Rematerialize::none && (policy != Rematerialize::keep_first || micro > 0);
 }
 
-KeepChoice choose_kept(const Plan& plan, const std::vector<NodeProfile>& costs, int64_t limit,
-                       const std::function<size_t(int stage, const std::vector<bool>& keep)>& bytes) {
+KeepChoice choose_kept(const Plan& plan, const std::vector<NodeProfile>& costs,
+                       const std::function<KeptBytes(int stage, const std::vector<bool>& keep)>& bytes) {
   KeepChoice choice;
   for (const StagePlan& stage : plan.stages)
     choice.keep.emplace_back(static_cast<size_t>(stage.last_node - stage.first_node), false);
   for (int device = 0; device < plan.schedule.devices; ++device) {
     std::vector<Item> items;
-    double fixed = 0;
     for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
       if (plan.schedule.device_of[static_cast<size_t>(stage)] != device) continue;
       StageItems(plan, costs, stage).append(items);
-      const StageMemory& memory = plan.stages[static_cast<size_t>(stage)].memory;
-      fixed += static_cast<double>(memory.total() - memory.activations - memory.working);
     }
     std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.density() > b.density(); });
+    const int64_t allowed = plan.devices.memory_limits[static_cast<size_t>(device)];
+    const size_t limit = allowed > 0 ? static_cast<size_t>(allowed) : std::numeric_limits<size_t>::max();
     DeviceChoice on_device(plan, device, choice, bytes);
-    if (on_device.total() > static_cast<size_t>(limit)) continue;
-    fill(on_device, items, static_cast<size_t>(limit));
-    choice.bound += fractional_bound(items, static_cast<double>(limit) - fixed);
+    if (on_device.total() > limit) continue;
+    fill(on_device, items, limit);
+    choice.bound += bound_of(items, on_device.room(limit, true), on_device.room(limit, false));
   }
   return choice;
 }

@@ -18,10 +18,17 @@ struct KeepChoice {
   double bound = 0;                     // no choice within the limits saves more
 };
 
-/// Keeps what is dearest to compute for its bytes, as long as each device stays within `limit` bytes; then whatever still
+/// What a stage takes with a choice: for itself, and of the working memory that it shares with its device's other stages.
+struct KeptBytes {
+  size_t own = 0, working = 0;
+  size_t least_working = 0;  // whatever is kept
+};
+
+/// Keeps what is dearest to compute for its bytes, as long as each device stays within its limit; then whatever still
 /// fits, dearest first. `bytes` says what a stage takes with a choice. The bound is that of the fractional knapsack
-/// (Dantzig 1957), so saved / bound says how near the choice is to the best one. When nothing fits, nothing is kept.
-KeepChoice choose_kept(const Plan& plan, const std::vector<NodeProfile>& costs, int64_t limit,
-                       const std::function<size_t(int stage, const std::vector<bool>& keep)>& bytes);
+/// (Dantzig 1957): no choice saves more, so saved / bound says how near this one is to the best. When nothing fits, nothing is
+/// kept.
+KeepChoice choose_kept(const Plan& plan, const std::vector<NodeProfile>& costs,
+                       const std::function<KeptBytes(int stage, const std::vector<bool>& keep)>& bytes);
 
 }  // namespace gpipe::pipeline

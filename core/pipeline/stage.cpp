@@ -72,6 +72,7 @@ void Stage::lay_out_fixed_memory() {
   parameter_count_ = tensors_.size();
   tensors_.insert(tensors_.end(), std::make_move_iterator(averages.begin()), std::make_move_iterator(averages.end()));
   tasks_base_ = next + stage_plan_.memory.edges;
+  working_base_ = tasks_base_ + stage_plan_.memory.activations;
   GP_CHECK_EQ(static_cast<size_t>(tasks_base_ - memory_->data()) + stage_plan_.memory.activations + stage_plan_.memory.working,
               memory_->bytes());
 }
@@ -80,6 +81,7 @@ std::byte* Stage::address(const Place& place, const graph::Pass& pass, const Min
   const auto rows = static_cast<size_t>(pass.first_sample) * sample_bytes;
   switch (place.kind) {
     case Place::Kind::none: return nullptr;
+    case Place::Kind::working: return working_base_ + place.offset;
     case Place::Kind::arena: return tasks_base_ + place.offset + static_cast<size_t>(pass.micro % place.slots) * place.stride;
     case Place::Kind::edge: {
       const EdgePlan& edge = plan_.edges[static_cast<size_t>(place.index)];
@@ -173,7 +175,9 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
                            error.what());
     }
   }
-  busy_seconds_ += seconds_since(start);
+  const auto end = Clock::now();
+  busy_seconds_ += std::chrono::duration<double>(end - start).count();
+  if (task_observer_ != nullptr && training) task_observer_->task(task, start, end);
 }
 
 void Stage::forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
@@ -216,29 +220,51 @@ void Stage::train(const Task& task, const MiniBatch& batch) {
 
 void Stage::evaluate(int micro, const MiniBatch& batch) { forward_task(micro, stage_plan_.program.evaluate, batch, false); }
 
+template <class Work>
+void Stage::keep_up(int node, bool pack, Work work) {
+  if (observer_ == nullptr) {
+    work();
+    return;
+  }
+  const auto start = Clock::now();
+  work();
+  observer_->upkeep(index_, node, pack, seconds_since(start));
+}
+
 void Stage::finish_gradients(std::span<double> sums_of_squares) {
   const auto start = Clock::now();
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
-    operation(index).finish_gradients(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, tasks_base_);
-  for (size_t i = 0; i < parameter_count_; ++i) sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensors_[i].gradient);
-  busy_seconds_ += seconds_since(start);
+    keep_up(index, false, [&] {
+      operation(index).finish_gradients(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, working_base_);
+    });
+  for (size_t i = 0; i < parameter_count_; ++i)
+    keep_up(tensors_[i].node, false, [&] { sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensors_[i].gradient); });
+  part_done(TaskObserver::Part::gradients, start);
 }
 
 void Stage::update(std::span<const device::Update> rules) {
   const auto start = Clock::now();
   for (size_t i = 0; i < parameter_count_; ++i) {
     StateTensor& tensor = tensors_[i];
-    stage_plan_.backend->update(rules[i], tensor.value, tensor.gradient, tensor.slots);
+    keep_up(tensor.node, false, [&] { stage_plan_.backend->update(rules[i], tensor.value, tensor.gradient, tensor.slots); });
   }
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
-    operation(index).finish_mini_batch(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state);
+    keep_up(index, false,
+            [&] { operation(index).finish_mini_batch(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state); });
   pack();
-  busy_seconds_ += seconds_since(start);
+  part_done(TaskObserver::Part::update, start);
+}
+
+void Stage::part_done(TaskObserver::Part part, TaskObserver::Time start) {
+  const auto end = Clock::now();
+  busy_seconds_ += std::chrono::duration<double>(end - start).count();
+  if (task_observer_ != nullptr) task_observer_->part(index_, part, start, end);
 }
 
 void Stage::pack() {
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
-    operation(index).pack(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, tasks_base_);
+    keep_up(index, true,
+            [&] { operation(index).pack(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, working_base_); });
 }
 
 }  // namespace gpipe::pipeline

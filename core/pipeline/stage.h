@@ -46,6 +46,23 @@ class InstructionObserver {
   /// On the stage's thread. `output`: what was written (y, or each dx in turn); null views are left out.
   virtual void instruction(int stage, const Task& task, const Instruction& what, std::span<const TensorView> outputs,
                            double seconds) = 0;
+  /// Work of a node between mini-batches: `pack`, or all that belongs to the update. On the stage's thread.
+  virtual void upkeep(int /*stage*/, int /*node*/, bool /*pack*/, double /*seconds*/) {}
+};
+
+/// Told when a task of a training step has run, and each part of what follows the last one; null in a plain run. The times
+/// are those of the work alone: waiting for other stages is not in them.
+class TaskObserver {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  enum class Part : uint8_t { gradients, update };  // gradients made ready; weights updated and packed
+  TaskObserver() = default;
+  TaskObserver(const TaskObserver&) = delete;
+  TaskObserver& operator=(const TaskObserver&) = delete;
+  virtual ~TaskObserver() = default;
+  /// On the thread of the task's stage.
+  virtual void task(const Task& task, Time start, Time end) = 0;
+  virtual void part(int stage, Part part, Time start, Time end) = 0;
 };
 
 class Stage {
@@ -59,6 +76,8 @@ class Stage {
     edge_bases_ = edge_bases;
     aborted_ = aborted;
   }
+  /// The stages of a device take turns with the working memory of the first.
+  void share_working_memory(const Stage& first) { working_base_ = first.working_base_; }
   std::byte* edge_base(const EdgePlan& edge) const { return memory_->data() + edge.offset; }
 
   void attach_thread() { stage_plan_.backend->attach_thread(); }
@@ -79,6 +98,7 @@ class Stage {
   size_t parameter_count() const { return parameter_count_; }
   double busy_seconds() const { return busy_seconds_; }  // since begin(): all but waiting
   void set_observer(InstructionObserver* observer) { observer_ = observer; }
+  void set_task_observer(TaskObserver* observer) { task_observer_ = observer; }
   size_t arena_bytes() const { return memory_->bytes(); }
 
  private:
@@ -88,6 +108,7 @@ class Stage {
   };
 
   void lay_out_fixed_memory();
+  void part_done(TaskObserver::Part part, TaskObserver::Time start);
   void run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
   void execute(const Instruction& instruction, const graph::Pass& pass, const MiniBatch& batch, const Task& task);
   /// Rows that only fill up a mini-batch send no gradient.
@@ -98,6 +119,9 @@ class Stage {
   void backward_task(const Task& task, const TaskProgram& program, const MiniBatch& batch);
   void weight_task(const Task& task, const TaskProgram& program, const MiniBatch& batch);
   Edge& edge(int index) const { return (*edges_)[static_cast<size_t>(index)]; }
+  /// Runs `work` of a node between mini-batches, timed for the observer if there is one.
+  template <class Work>
+  void keep_up(int node, bool pack, Work work);
   graph::Operation& operation(int node) const {
     return *stage_plan_.operations[static_cast<size_t>(node - stage_plan_.first_node)];
   }
@@ -106,7 +130,8 @@ class Stage {
   const StagePlan& stage_plan_;
   const int index_;
   std::unique_ptr<device::Memory> memory_;
-  std::byte* tasks_base_ = nullptr;  // where kept slots and working memory start
+  std::byte* tasks_base_ = nullptr;    // where kept slots start
+  std::byte* working_base_ = nullptr;  // of the device's tasks; in the arena of its first stage
   std::vector<NodeMemory> nodes_;
   std::vector<StateTensor> tensors_;
   size_t parameter_count_ = 0;
@@ -116,6 +141,7 @@ class Stage {
   std::vector<TensorView> inputs_, dx_;  // reused by every call
   double busy_seconds_ = 0;
   InstructionObserver* observer_ = nullptr;
+  TaskObserver* task_observer_ = nullptr;
 };
 
 }  // namespace gpipe::pipeline

@@ -70,6 +70,13 @@ Ending Trainer::run(const std::atomic<int>& stop) {
   return Ending::finished;
 }
 
+size_t Trainer::arena_bytes() const {
+  size_t sum = 0;
+  for (size_t stage = 0; stage < parts_.engine.plan().stages.size(); ++stage)
+    sum += parts_.engine.arena_bytes(static_cast<int>(stage));
+  return sum;
+}
+
 StepReport Trainer::report_of(const pipeline::StepResult& result, const Batch& batch, double learning_rate) const {
   StepReport report;
   report.step = state_.step + 1;
@@ -83,7 +90,8 @@ StepReport Trainer::report_of(const pipeline::StepResult& result, const Batch& b
   report.seconds = result.seconds + batch.seconds_waited;
   report.seconds_waiting = batch.seconds_waited;
   report.samples_per_second = static_cast<double>(batch.samples) / report.seconds;
-  report.busy_seconds = parts_.engine.busy_seconds();
+  const std::span<const double> worked = parts_.engine.busy_seconds();
+  report.busy_seconds.assign(worked.begin(), worked.end());  // a validation will overwrite them
   const double busy = std::accumulate(report.busy_seconds.begin(), report.busy_seconds.end(), 0.0);
   report.bubble = 1.0 - busy / (result.seconds * static_cast<double>(report.busy_seconds.size()));
   report.last_of_epoch = batch.last_of_epoch;

@@ -44,8 +44,8 @@ struct StepReport {
   double loss = 0, accuracy = 0, learning_rate = 0, gradient_norm = 0;
   bool updated = true;
   double samples_per_second = 0, seconds = 0, seconds_waiting = 0;  // of this step; waiting for data
-  std::span<const double> busy_seconds;                             // by stage
-  double bubble = 0;                                                // share of the stages' time in which they waited
+  std::vector<double> busy_seconds;                                 // by device, of the step
+  double bubble = 0;                                                // share of the devices' time in which they waited
   bool last_of_epoch = false;
   std::optional<Evaluation> validation;
 };
@@ -103,6 +103,7 @@ class Trainer {
   const std::optional<StepReport>& last_report() const { return last_; }
   const std::optional<Evaluation>& last_validation() const { return last_validation_; }
   int64_t total_steps() const;
+  size_t arena_bytes() const;  // that the stages hold
   /// Of the whole run, those before a resume included.
   int64_t skipped_updates() const { return state_.step - state_.updates; }
 

@@ -39,7 +39,8 @@ TEST_CASE("every flag of train arrives") {
   const Command command =
       parse({"train",           "a.yaml", "--set",     "train.seed=3", "--profile", "--resume", "runs/a",
              "--output",        "out",    "--device",  "cpu",          "--threads", "2",        "--partitions=4",
-             "--micro-batches", "8",      "--dry-run", "--quiet",      "--json",    "--set",    "train.epochs=1"});
+             "--micro-batches", "8",      "--dry-run", "--quiet",      "--json",    "--set",    "train.epochs=1",
+             "--trace",         "5"});
   CHECK(command.config_file == "a.yaml");
   CHECK(command.profile);
   CHECK(command.resume);
@@ -47,6 +48,7 @@ TEST_CASE("every flag of train arrives") {
   CHECK(command.dry_run);
   CHECK(command.quiet);
   CHECK(command.json);
+  CHECK(command.trace == 5);
   std::vector<std::string> set;
   for (const Override& override : command.overrides) {
     set.push_back(override.value.where().text() + " " + override.path + "=" + override.value.text());
@@ -73,6 +75,21 @@ TEST_CASE("evaluation and prediction take a checkpoint, and prediction its own o
   CHECK(predict.predict_input == "{csv: {path: x.csv}}");
   CHECK(predict.predict_output == "p.csv");
   CHECK(predict.overrides.empty());
+}
+
+TEST_CASE("simulate takes costs instead of a configuration, schedules repeated or by commas") {
+  const Command command = parse({"simulate", "--schedule", "1f1b,gpipe", "--schedule=zb_h1", "--stages", "4", "--micro-batches",
+                                 "8", "--backward-weight", "0.5", "--svg", "1"});
+  CHECK(command.simulate.schedules == std::vector<std::string>{"1f1b,gpipe", "zb_h1"});
+  CHECK(command.simulate.stages == 4);
+  CHECK(command.simulate.micro_batches == 8);
+  CHECK(command.simulate.forward == 1);
+  CHECK(command.simulate.backward_weight == 0.5);
+  CHECK(command.simulate.svg == "1");
+  CHECK(command.overrides.empty());
+  CHECK(
+      contains(refusal({"simulate", "--schedule", "gpipe", "--stages", "4", "--micro-batches", "8", "a.yaml"}), "one argument"));
+  CHECK(contains(parse({"simulate", "--help"}).text, "1..4096; required"));
 }
 
 TEST_CASE("verbs without a configuration take none") {

@@ -81,6 +81,15 @@ TEST_CASE("exit 3: bad data is told with its place, and creates nothing") {
   CHECK(!place.has_run());
 }
 
+TEST_CASE("exit 4: a plan over its memory limit says by how much, and creates nothing") {
+  const Place place;
+  const Outcome outcome = place.train({"--set", "pipeline.memory_limit=1KiB"});
+  CAPTURE(outcome.err);
+  CHECK(outcome.code == 4);
+  CHECK(contains(outcome.err, "of the limit of 1.0 KiB"));
+  CHECK(!place.has_run());
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a sanitizer needs all the address space there is
 
 TEST_CASE("exit 4: an address space that the arena does not fit is told in words, and in result.json") {

@@ -145,7 +145,8 @@ TEST_CASE("metrics.jsonl and result.json have the documented keys, no more and n
   CHECK(number == 6);
   CHECK(keys_of(test::read_json(place / "run/result.json")) ==
         std::set<std::string>{"status", "exit_code", "name", "folder", "steps", "total_steps", "epochs", "skipped_updates",
-                              "parameters", "arena_bytes", "seconds", "loss", "accuracy", "learning_rate", "validation", "best"});
+                              "parameters", "arena_bytes", "seconds", "loss", "accuracy", "learning_rate", "validation", "best",
+                              "prediction"});
   CHECK(!std::filesystem::exists(place / "run/profile.json"));
 }
 

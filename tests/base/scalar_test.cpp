@@ -108,6 +108,22 @@ TEST_CASE("only true and false are booleans, the other words of YAML 1.1 are ref
   CHECK(std::holds_alternative<Refusal>(parse_boolean("1")));
 }
 
+TEST_CASE("bytes are digits with a unit of 1024 or of 1000, or a whole number without one") {
+  CHECK(std::get<int64_t>(parse_bytes("0")) == 0);
+  CHECK(std::get<int64_t>(parse_bytes("1073741824")) == 1073741824);
+  CHECK(std::get<int64_t>(parse_bytes("8GiB")) == int64_t{8} << 30);
+  CHECK(std::get<int64_t>(parse_bytes("1.5 MiB")) == 1572864);
+  CHECK(std::get<int64_t>(parse_bytes("2GB")) == 2'000'000'000);
+  CHECK(std::get<int64_t>(parse_bytes("512B")) == 512);
+  for (const char* text :
+       {"", "GiB", "8gib", "8 gigs", "8GiBs", "-1", "0x10", "1e3", "8GiB 2", "1.5", "1048577TiB", "1..5GiB", ".5GiB"}) {
+    CAPTURE(text);
+    CHECK(std::holds_alternative<Refusal>(parse_bytes(text)));
+  }
+  CHECK(contains(reason(parse_bytes("1.5")), "a unit is missing"));
+  CHECK(contains(reason(parse_bytes("8gib")), "write 8GiB"));
+}
+
 TEST_CASE("an unquoted scalar has one type") {
   CHECK(scalar_type("") == ScalarType::null);
   CHECK(scalar_type("~") == ScalarType::null);

@@ -46,4 +46,11 @@ TEST_CASE("a table lines its columns up, whatever the bytes of a character") {
         "  sum\n");
 }
 
+TEST_CASE("words are wrapped at the width, and a word that is longer stands alone") {
+  CHECK(wrap("one two three", 80) == "one two three");
+  CHECK(wrap("one two three", 7, 2) == "one two\n  three");
+  CHECK(wrap("a extraordinarily b", 6, 1) == "a\n extraordinarily\n b");
+  CHECK(wrap("", 6) == "");
+}
+
 }  // namespace gpipe::base

@@ -121,3 +121,28 @@ TEST_CASE("sizes that no machine has are refused in words, not by a crash or an 
     CHECK(fault_of(bad) != "no fault");
   }
 }
+
+TEST_CASE("a cost of an entry is that of all its nodes, and all entries have one, or none") {
+  const auto network = test::network_of(R"(
+- conv2d: {out_channels: 4, kernel_size: 1}
+  cost: 3.5
+- residual: {body: [relu, relu]}
+  cost: 2
+- flatten:
+  cost: 0.5
+- linear: {out_features: 4}
+  cost: 1
+)",
+                                        k_image, 4);
+  REQUIRE(network.given_costs.size() == 4);
+  CHECK(network.given_costs[0].cost == 3.5);
+  CHECK(network.given_costs[1].first_node == 1);
+  CHECK(network.given_costs[1].last_node == 4);  // two relus and the addition
+  CHECK(network.given_costs[3].last_node == network.loss_node());
+  const std::string some =
+      fault_of("[{conv2d: {out_channels: 4, kernel_size: 1}, cost: 1}, relu, flatten, linear: {out_features: 4}]");
+  CHECK(has(some, "1 entries have a `cost`, but 3 have none (relu_1, flatten_1, linear_1)"));
+  CHECK(has(fault_of("[{flatten: {}, cost: 0}, {linear: {out_features: 4}, cost: 1}]"), "network.0.cost"));
+  CHECK(has(fault_of("[{flatten: {}, cost: much}, {linear: {out_features: 4}, cost: 1}]"), "wanted a number"));
+  CHECK(has(fault_of("[{sequential: [{relu: {}, cost: 1}]}, flatten, linear: {out_features: 4}]"), "own list only"));
+}

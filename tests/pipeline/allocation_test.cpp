@@ -1,6 +1,7 @@
 // Steady state allocates nothing: after the first steps of a run, a training step takes no memory from the heap.
 // Not under sanitizers: they bring operators of their own, which must not be mixed with these.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#include "core/pipeline/trace.h"
 #include "tests/support/small_run.h"
 
 #include <doctest/doctest.h>
@@ -62,6 +63,13 @@ TEST_CASE("a training step in the steady state allocates nothing") {
     for (int i = 0; i < 5; ++i) engine.train(batch, rules, 1.0);
     counting = false;
     CHECK(allocations == 0);
+    pipeline::TaskRecorder recorder(plan->schedule);
+    engine.set_task_observer(&recorder);
+    counting = true;
+    engine.train(batch, rules, 1.0);
+    counting = false;
+    CHECK(allocations == 0);  // nor while it is traced
+    engine.set_task_observer(nullptr);
   }
 }
 

@@ -65,6 +65,7 @@ TEST_CASE("losses, weights and optimizer state are the same bits for every K, sc
 
 TEST_CASE("whatever a memory limit lets rematerialize: auto keep, the bits are the same and the limit holds") {
   const test::RunBits unpiped = test::run_steps(k_run, options(1, 5, Rematerialize::none), 5);
+  const auto network = test::network_of(k_run.network, k_run.input, k_run.classes);
   for (const std::string schedule : {"gpipe", "zb_h1"})
     for (const int64_t partitions : {1, 3}) {
       const size_t least = largest_stage(options(partitions, 5, Rematerialize::full, schedule));
@@ -73,12 +74,16 @@ TEST_CASE("whatever a memory limit lets rematerialize: auto keep, the bits are t
       size_t before = 0;
       for (int part = 0; part <= 4; ++part) {
         auto o = options(partitions, 5, Rematerialize::automatic, schedule);
-        o.memory_limit = static_cast<int64_t>(least + (most - least) * static_cast<size_t>(part) / 4);
-        CAPTURE(fmt::format("{} K={} limit={}", schedule, partitions, o.memory_limit));
+        const size_t limit = least + (most - least) * static_cast<size_t>(part) / 4;
+        o.memory_limit = base::Tree::scalar(std::to_string(limit));
+        CAPTURE(fmt::format("{} K={} limit={}", schedule, partitions, limit));
         const size_t used = largest_stage(o);
-        CHECK(used <= static_cast<size_t>(o.memory_limit));
+        CHECK(used <= limit);
         CHECK(used >= before);
         before = used;
+        const auto plan = pipeline::make_plan(network, {o, k_run.batch_size, 1, {}});
+        CHECK(plan->recompute_saved <= plan->recompute_bound);
+        if (part == 4) CHECK(plan->recompute_saved == doctest::Approx(plan->recompute_bound));
         CHECK(test::run_steps(k_run, o, 5) == unpiped);
       }
       CHECK(before > least);
@@ -129,10 +134,12 @@ TEST_CASE("a value used in later stages is handed straight to each, and its grad
 - linear: {out_features: 4}
 )",
                            {5}};
-  const test::RunBits unpiped = test::run_steps(run, options(1, 2, Rematerialize::full), 5);
-  for (int partitions = 2; partitions <= 7; ++partitions)
-    for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none}) {
-      CAPTURE(partitions);
-      CHECK(test::run_steps(run, options(partitions, 2, policy), 5) == unpiped);
-    }
+  const test::RunBits unpiped = test::run_steps(run, options(1, 4, Rematerialize::full), 5);
+  for (const auto& schedule : pipeline::schedule_types())
+    for (int partitions = 1; partitions * stages_a_device(schedule) <= 7; ++partitions)
+      for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none, Rematerialize::keep_first}) {
+        if (refused(schedule, partitions, 4)) continue;
+        CAPTURE(fmt::format("{} K={} policy={}", schedule.name, partitions, static_cast<int>(policy)));
+        CHECK(test::run_steps(run, options(partitions, 4, policy, schedule.name), 5) == unpiped);
+      }
 }

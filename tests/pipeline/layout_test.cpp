@@ -81,3 +81,21 @@ TEST_CASE("arenas that fit the machine one by one but not together are refused b
   CHECK(plan->arena_bytes() > static_cast<size_t>(machine));
   CHECK_THROWS_WITH_AS(pipeline::Engine{*plan}, doctest::Contains("micro_batches"), base::MemoryError);
 }
+
+TEST_CASE("the stages of a device take turns with one working memory, as large as the largest of them needs") {
+  const auto network = test::network_of(test::k_residual_network, {7, 6, 3}, 4);
+  pipeline::PipelineOptions options;
+  options.partitions = 2;
+  options.micro_batches = 4;
+  options.schedule = "interleaved";
+  const auto plan = pipeline::make_plan(network, {options, 8, 1, {}});
+  REQUIRE(plan->stages.size() == 4);
+  for (const size_t device : {0U, 1U}) {
+    const auto& first = plan->stages[device];
+    const auto& second = plan->stages[device + 2];
+    CHECK(second.device == static_cast<int>(device));
+    CHECK(first.memory.working == std::max(first.program.working_bytes, second.program.working_bytes));
+    CHECK(second.memory.working == 0);
+    CHECK(second.program.working_bytes > 0);
+  }
+}

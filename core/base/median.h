@@ -1,0 +1,16 @@
+// The median: of an even number of values, the upper of the middle two. 0 of none.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace gpipe::base {
+
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace gpipe::base
