@@ -50,6 +50,8 @@ class Backend {
   virtual std::unique_ptr<WeightedOp> linear(const LinearSpec&, const Batches&) = 0;
   virtual std::unique_ptr<PoolOp> pool(const PoolSpec&, const Batches&) = 0;
   virtual std::unique_ptr<BatchNormOp> batch_norm(const BatchNormSpec&, const Batches&) = 0;
+  /// Batches are rows.
+  virtual std::unique_ptr<GroupNormOp> group_norm(const GroupNormSpec&, const Batches&) = 0;
   virtual std::unique_ptr<ActivationOp> activation(const ActivationSpec&) = 0;
   virtual std::unique_ptr<DropoutOp> dropout(const DropoutSpec&) = 0;
   virtual std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec&) = 0;

@@ -133,6 +133,27 @@ class BatchNormOp : public Op {
                               const TensorView& running_variance) = 0;
 };
 
+/// x [rows, positions, channels]: each row is normalised by its own statistics, over all positions and the channels of a
+/// group. One position: layer norm; `center` false: RMS norm (no mean); as many groups as channels: instance norm.
+struct GroupNormSpec {
+  int64_t positions = 1, channels = 1, groups = 1;  // groups divide the channels
+  double epsilon = 1e-5;
+  bool center = true;
+};
+
+/// scale, shift: [channels], or null views. `saved` keeps mean and inverse deviation of every row and group.
+class GroupNormOp : public Op {
+ public:
+  virtual size_t saved_bytes(int64_t rows) const = 0;
+  virtual void forward(const TensorView& x, const TensorView& scale, const TensorView& shift, const TensorView& y,
+                       std::byte* saved) = 0;
+  virtual void backward_input(const TensorView& x, const TensorView& dy, const TensorView& scale, const std::byte* saved,
+                              const TensorView& dx) = 0;
+  /// dshift may be a null view.
+  virtual void backward_weight(const TensorView& x, const TensorView& dy, const std::byte* saved, const TensorView& dscale,
+                               const TensorView& dshift, bool accumulate, std::byte* workspace) = 0;
+};
+
 struct ActivationSpec {
   enum class Kind { relu, leaky_relu, gelu, gelu_tanh, silu, sigmoid, tanh };
   Kind kind;

@@ -42,8 +42,8 @@ Wanted wanted_of(const OpCase& c, const NodeData& data) {
 }
 
 // Share of a tensor's largest element (at least of 1): single precision sums of up to a few thousand terms. The gradients of
-// batch norm divide by the deviation of as few as two rows, which magnifies the rounding of the inputs.
-double tolerance_of(const OpCase& c) { return c.type == "batch_norm" ? 1e-4 : 1e-5; }
+// norms divide by the deviation of as few as two rows, which magnifies the rounding of the inputs.
+double tolerance_of(const OpCase& c) { return c.type.ends_with("_norm") ? 1e-4 : 1e-5; }
 
 void expect_close(const Floats& found, const Numbers& wanted, double tolerance, const std::string& what) {
   REQUIRE_MESSAGE(found.size() == wanted.size(), what);

@@ -143,3 +143,20 @@ TEST_CASE("a value used in later stages is handed straight to each, and its grad
         CHECK(test::run_steps(run, options(partitions, 4, policy, schedule.name), 5) == unpiped);
       }
 }
+
+TEST_CASE("norms of single samples, whose backward comes in two halves, give the same bits on every schedule") {
+  const test::SmallRun run{
+      "[{conv2d: {out_channels: 6, kernel_size: 3}}, {group_norm: {num_groups: 3}}, silu, {instance_norm: {affine: true}}, "
+      "{conv2d: {out_channels: 4, kernel_size: 1}}, layer_norm, relu, flatten, {linear: {out_features: 9}}, rms_norm, "
+      "{linear: {out_features: 4}}]",
+      {6, 5, 3}};
+  const test::RunBits unpiped = test::run_steps(run, options(1, 4, Rematerialize::none), 10);
+  REQUIRE(std::isfinite(unpiped.losses.back()));
+  for (const auto& schedule : pipeline::schedule_types())
+    for (const int partitions : {1, 2, 4})
+      for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none}) {
+        if (partitions * stages_a_device(schedule) > 11 || refused(schedule, partitions, 4)) continue;
+        CAPTURE(fmt::format("{} K={} policy={}", schedule.name, partitions, static_cast<int>(policy)));
+        CHECK(test::run_steps(run, options(partitions, 4, policy, schedule.name), 10) == unpiped);
+      }
+}

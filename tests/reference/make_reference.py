@@ -93,6 +93,25 @@ def dense():
     yield case("batch_norm", "{affine: false}", [(5,)], 6, lambda x, p: flat(x[0]), [], [flat.running_mean, flat.running_var])
 
 
+def norms():
+    """Those that look at one sample alone; what is drawn before and after keeps its numbers."""
+    state = torch.get_rng_state()
+    torch.manual_seed(11)
+    for arguments, eps in (("", 1e-5), ("{eps: 0.01}", 0.01)):
+        yield case("layer_norm", arguments, [(3, 7)], 2, lambda x, p, e=eps: F.layer_norm(x[0], (7,), *p, e), [(7,), (7,)])
+    yield case("layer_norm", "{affine: false}", [(18,)], 3, lambda x, p: F.layer_norm(x[0], (18,)))
+    rms = lambda x, eps: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+    yield case("rms_norm", "{eps: 0.01}", [(3, 7)], 2, lambda x, p: rms(x[0], 0.01) * p[0], [(7,)])
+    yield case("rms_norm", "{affine: false}", [(18,)], 3, lambda x, p: rms(x[0], torch.finfo(torch.float32).eps))
+    for groups in (1, 2, 6):
+        yield case("group_norm", f"{{num_groups: {groups}}}", [(3, 2, 6)], 2, lambda x, p, g=groups: F.group_norm(x[0], g, *p),
+                   [(6,), (6,)])
+    yield case("instance_norm", "", [(3, 4, 5)], 2, lambda x, p: F.instance_norm(x[0]))
+    yield case("instance_norm", "{affine: true, eps: 0.01}", [(3, 2, 4)], 2,
+               lambda x, p: F.instance_norm(x[0], weight=p[0], bias=p[1], eps=0.01), [(4,), (4,)])
+    torch.set_rng_state(state)
+
+
 def pointwise():
     for kind, arguments, f in (("relu", "", F.relu), ("leaky_relu", "", F.leaky_relu),
                                ("leaky_relu", "{negative_slope: 0.3}", lambda x: F.leaky_relu(x, 0.3)), ("gelu", "", F.gelu),
@@ -147,6 +166,6 @@ def write(name, value):
 
 
 if __name__ == "__main__":
-    cases = [c for make in (convolutions, pools, dense, pointwise, losses) for c in make()]
+    cases = [c for make in (convolutions, pools, dense, pointwise, losses, norms) for c in make()]
     write("nodes.json", dict(torch=torch.__version__, cases=cases))
     write("training.json", dict(torch=torch.__version__, **training()))

@@ -5,6 +5,37 @@
 
 namespace gpipe::test {
 
+namespace {
+
+/// Norms that look at one sample alone.
+void add_sample_norms(std::vector<OpCase>& cases) {
+  using Micros = std::vector<int64_t>;
+  for (const char* type : {"layer_norm", "rms_norm"}) {
+    for (int64_t channels : {2, 3, 5, 16, 17, 33})
+      for (const Micros& micros : {Micros{2}, Micros{2, 1}, Micros{1, 1, 1}}) cases.push_back({type, "", {{channels}}, micros});
+    cases.push_back({type, "", {{3, 5}}, {2, 1}});
+    cases.push_back({type, "", {{3, 2, 7}}, {2}});
+    cases.push_back({type, "{affine: false}", {{3, 5}}, {2}});
+    cases.push_back({type, "{eps: 0.1}", {{4, 18}}, {1, 1}});
+    cases.push_back({type, "", {{65, 300}}, {3, 2}, true});
+  }
+  for (int64_t groups : {1, 2, 3, 6})
+    for (const tensor::Shape& shape : {tensor::Shape{6}, tensor::Shape{5, 6}, tensor::Shape{3, 2, 12}, tensor::Shape{2, 2, 18}})
+      if (shape.back() / groups * shape.elements() / shape.back() > 1)
+        for (const Micros& micros : {Micros{2}, Micros{2, 1}})
+          cases.push_back({"group_norm", fmt::format("{{num_groups: {}}}", groups), {shape}, micros});
+  cases.push_back({"group_norm", "{num_groups: 2, affine: false, eps: 0.1}", {{3, 3, 8}}, {2, 1}});
+  cases.push_back({"group_norm", "{num_groups: 4}", {{17, 19, 64}}, {3, 2}, true});
+  for (const char* arguments : {"", "{affine: true}"})
+    for (const tensor::Shape& shape :
+         {tensor::Shape{2, 1}, tensor::Shape{5, 3}, tensor::Shape{3, 2, 5}, tensor::Shape{2, 4, 16}, tensor::Shape{3, 3, 17}})
+      for (const Micros& micros : {Micros{2}, Micros{2, 1}}) cases.push_back({"instance_norm", arguments, {shape}, micros});
+  cases.push_back({"instance_norm", "{eps: 0.1}", {{4, 3, 2}}, {1, 1}});
+  cases.push_back({"instance_norm", "{affine: true}", {{17, 13, 33}}, {2}, true});
+}
+
+}  // namespace
+
 void add_other_cases(std::vector<OpCase>& cases) {
   using Micros = std::vector<int64_t>;
   for (int64_t in : {1, 2, 5, 7, 16})
@@ -31,6 +62,7 @@ void add_other_cases(std::vector<OpCase>& cases) {
   cases.push_back({"batch_norm", "", {{33, 31, 3}}, {3, 2}, true});
   cases.push_back({"batch_norm", "", {{9, 9, 300}}, {2, 2}, true});
 
+  add_sample_norms(cases);
   for (int64_t classes : {2, 3, 7, 10, 17})
     for (const char* arguments : {"", "{label_smoothing: 0.1}"})
       for (const Micros& micros : {Micros{1}, Micros{3, 2}}) {

@@ -49,6 +49,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<BatchNormOp> batch_norm(const BatchNormSpec& spec, const Batches& batches) override {
     return cpu::make_batch_norm(spec, batches, team_);
   }
+  std::unique_ptr<GroupNormOp> group_norm(const GroupNormSpec& spec, const Batches& batches) override {
+    return cpu::make_group_norm(spec, batches, team_);
+  }
   std::unique_ptr<ActivationOp> activation(const ActivationSpec& spec) override { return cpu::make_activation(spec, team_); }
   std::unique_ptr<DropoutOp> dropout(const DropoutSpec& spec) override { return cpu::make_dropout(spec, team_); }
   std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec& spec) override { return cpu::make_cross_entropy(spec, team_); }

@@ -14,6 +14,7 @@ std::unique_ptr<WeightedOp> make_convolution(const ConvolutionSpec&, const Batch
 std::unique_ptr<WeightedOp> make_linear(const LinearSpec&, const Batches&, const Team&);
 std::unique_ptr<PoolOp> make_pool(const PoolSpec&, const Batches&, const Team&);
 std::unique_ptr<BatchNormOp> make_batch_norm(const BatchNormSpec&, const Batches&, const Team&);
+std::unique_ptr<GroupNormOp> make_group_norm(const GroupNormSpec&, const Batches&, const Team&);
 std::unique_ptr<ActivationOp> make_activation(const ActivationSpec&, const Team&);
 std::unique_ptr<DropoutOp> make_dropout(const DropoutSpec&, const Team&);
 std::unique_ptr<LossOp> make_cross_entropy(const CrossEntropySpec&, const Team&);
