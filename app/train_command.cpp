@@ -21,9 +21,10 @@ namespace {
 /// A run while it runs: everything with its lifetime, in the order of construction.
 class Run {
  public:
-  Run(const Command& command, const Composition& composition, RunFolder& folder)
+  Run(const Command& command, const Composition& composition, const PlanPage& page, RunFolder& folder)
       : command_(command),
         c_(&composition),
+        page_(page),
         folder_(folder),
         engine_(*c_->plan),
         data_(c_->data.train,
@@ -92,7 +93,7 @@ class Run {
       trainer.initialise();
       trainer.save();
     }
-    folder_.write("plan.json", PlanPage(*c_).json().dump(2) + "\n");
+    folder_.write("plan.json", page_.json().dump(2) + "\n");
     if (!c_->profile.empty()) folder_.write("profile.json", to_json(profile_file(*c_)).dump(2) + "\n");
     RunConfig config = c_->config;
     config.output.folder = folder_.path();  // so that eval and --resume find this run by the file that lies in it
@@ -101,6 +102,7 @@ class Run {
 
   const Command& command_;
   const Composition* c_;
+  const PlanPage& page_;
   RunFolder& folder_;
   pipeline::Engine engine_;
   train::Loader data_;
@@ -127,7 +129,7 @@ int run_train(const Command& command, const Catalog& catalog) {
                    command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh);
   RunRecord record(command, *composition, page, folder);
   try {
-    Run run(command, *composition, folder);
+    Run run(command, *composition, page, folder);
     return static_cast<int>(run.go(record));
   } catch (...) {
     record.failed(std::current_exception(), nullptr);

@@ -162,7 +162,7 @@ std::unique_ptr<Plan> assemble(const Outline& outline, Boundaries boundaries, co
                                           outline.costs,
                                           outline.devices});
   ScheduleRequest rows = outline.rows;
-  rows.costs = stage_costs(*plan, outline.type.make(rows).device_of);
+  rows.costs = stage_costs(*plan, outline.equal.device_of);
   const Schedule schedule = outline.type.make(rows);
   plan->schedule = with_recompute(schedule, [&](int, int micro) { return recomputes(options.rematerialize, micro); });
   check_schedule(plan->schedule);

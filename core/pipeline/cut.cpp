@@ -3,6 +3,7 @@
 #include "core/pipeline/estimate.h"
 #include "core/pipeline/plan_parts.h"
 #include "core/pipeline/predict.h"
+#include "core/pipeline/search.h"
 
 #include <algorithm>
 #include <tuple>
@@ -29,12 +30,8 @@ struct Judged {
 Judged judge(const Outline& outline, const Operations& operations, Boundaries boundaries) {
   const auto plan = assemble(outline, boundaries, &operations);
   Judged judged{0, 0, std::move(boundaries)};
-  std::vector<int64_t> bytes(plan->devices.memory_limits.size(), 0);
-  for (const StagePlan& stage : plan->stages)
-    bytes[static_cast<size_t>(stage.device)] += static_cast<int64_t>(stage.memory.total());
-  for (size_t device = 0; device < bytes.size(); ++device)
-    if (const int64_t limit = plan->devices.memory_limits[device]; limit > 0)
-      judged.excess = std::max(judged.excess, bytes[device] - limit);
+  const MemoryVerdict memory = memory_verdict(*plan);
+  judged.excess = memory.fits() ? 0 : memory.bytes - memory.limit;
   const Prediction prediction = predict(*plan);
   for (size_t stage = 0; stage < plan->stages.size(); ++stage)
     judged.slowest = std::max(judged.slowest, prediction.stage_seconds(static_cast<int>(stage), *plan));
@@ -87,7 +84,7 @@ void try_all(const Outline& outline, const Operations& operations, Boundaries& s
 
 Boundaries cut(const Outline& outline, const Operations& operations) {
   const PipelineOptions& options = outline.request.options;
-  const Schedule equal = outline.type.make(outline.rows);
+  const Schedule& equal = outline.equal;
   const std::vector<double> weights = partition_costs(outline.network, outline.costs, options.rematerialize);
   CutRequest request{outline.network,
                      options,

@@ -75,7 +75,7 @@ std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest
   check_request(type, rows);
   check_stages(network, rows.devices * rows.chunks, rows.chunks);
   const device::Batches batches = micro_batches.distinct();
-  Outline outline{network, request, type, rows, std::move(micro_batches), request.costs, devices_of(options)};
+  Outline outline{network, request, type, rows, std::move(micro_batches), request.costs, devices_of(options), type.make(rows)};
   if (outline.costs.empty()) outline.costs = estimated_profile(network, {}, batches.front(), request.optimizer_slots);
   if (request.operations != nullptr) return assemble(outline, cut(outline, *request.operations), request.operations);
   const auto backend = device::open_backend(options.device, {static_cast<int>(options.threads), {}});

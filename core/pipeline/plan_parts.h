@@ -19,6 +19,7 @@ struct Outline {
   MicroBatches micro_batches;
   std::vector<NodeProfile> costs;
   DeviceList devices;
+  Schedule equal;  // with stages of equal cost: where they lie, and how many micro-batches each holds
 };
 
 /// The operations of nodes [first, last), planned on the backend.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 namespace gpipe::pipeline {
@@ -149,10 +150,14 @@ MemoryVerdict memory_verdict(const Plan& plan) {
   std::vector<int64_t> bytes(static_cast<size_t>(plan.schedule.devices), 0);
   for (const StagePlan& stage : plan.stages)
     bytes[static_cast<size_t>(stage.device)] += static_cast<int64_t>(stage.memory.total());
+  // A device without a limit has all the room there is: it is the fullest only among its like.
+  const auto room = [](const MemoryVerdict& of) {
+    return of.limit == 0 ? std::numeric_limits<int64_t>::max() - of.bytes : of.limit - of.bytes;
+  };
   MemoryVerdict verdict;
   for (size_t device = 0; device < bytes.size(); ++device) {
     const MemoryVerdict of{static_cast<int>(device), bytes[device], plan.devices.memory_limits[device]};
-    if (device == 0 || of.bytes - of.limit > verdict.bytes - verdict.limit) verdict = of;
+    if (device == 0 || room(of) < room(verdict)) verdict = of;
   }
   return verdict;
 }
