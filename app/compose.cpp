@@ -28,7 +28,7 @@ void open_data(Composition& c, base::Problems& problems) {
 
 void build_network(Composition& c, base::Problems& problems) {
   const train::SampleSpec& spec = c.data.train->spec();
-  const graph::SampleShapes shapes{spec.input, spec.target, spec.target_type, spec.classes};
+  const graph::SampleShapes shapes{spec.input, spec.target, spec.target_type, spec.classes, spec.input_type};
   c.network = std::make_unique<graph::Network>(graph::build_network(c.config.network, "network", c.config.train.loss, shapes,
                                                                     layers::layer_types(), layers::composite_types(), problems));
 }

@@ -75,6 +75,7 @@ pipeline::MiniBatch FirstBatch::view() {
   batch.target = batch_.target.data;
   batch.results = results_.data();
   batch.samples = batch_.samples;
+  batch.targets = batch_.targets;
   batch.seed = seed_;
   return batch;
 }

@@ -99,7 +99,8 @@ class LazyFolder final : public train::Dataset {
 
   const train::SampleSpec& spec() const override { return memory_.spec; }
   int64_t size() const override { return static_cast<int64_t>(memory_.labels.size()); }
-  void read(int64_t index, std::span<float> input, std::span<std::byte> target) const override {
+  void read(int64_t index, std::span<std::byte> bytes, std::span<std::byte> target) const override {
+    const std::span<float> input = train::as_floats(bytes);
     const auto at = static_cast<size_t>(index);
     std::vector<uint8_t> pixels(input.size());
     load_picture(memory_.files.at(at).path, memory_.spec.input, pixels, nullptr);

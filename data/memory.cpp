@@ -27,7 +27,8 @@ class MemoryDataset final : public train::Dataset {
   const train::SampleSpec& spec() const override { return memory_.spec; }
   int64_t size() const override { return size_; }
 
-  void read(int64_t index, std::span<float> input, std::span<std::byte> target) const override {
+  void read(int64_t index, std::span<std::byte> bytes, std::span<std::byte> target) const override {
+    const std::span<float> input = train::as_floats(bytes);
     GP_CHECK(index >= 0 && index < size_);
     std::visit(
         [&](const auto& inputs) {

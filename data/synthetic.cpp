@@ -55,7 +55,8 @@ class SyntheticDataset final : public train::Dataset {
   int64_t size() const override { return range_.size(); }
   std::string describe() const override { return data::describe(fmt::format("synthetic, seed {}", seed_), size(), spec_); }
 
-  void read(int64_t index, std::span<float> input, std::span<std::byte> target) const override {
+  void read(int64_t index, std::span<std::byte> bytes, std::span<std::byte> target) const override {
+    const std::span<float> input = train::as_floats(bytes);
     GP_CHECK(index >= 0 && index < size());
     const auto sample = static_cast<uint64_t>(range_.first + index);
     uniform(noise_stream, sample, input);

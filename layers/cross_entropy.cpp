@@ -1,5 +1,6 @@
-// cross_entropy: torch.nn.functional.cross_entropy of logits [classes] and one class a sample, averaged over the samples
-// of the whole mini-batch. The output of a sample is [its loss, 1 if the largest logit is the target's].
+// cross_entropy: torch.nn.functional.cross_entropy of logits [..., classes] and a class a position, averaged over the targets of
+// the whole mini-batch that are not -100. The output of a sample is [the sum of its losses, how often the largest logit is the
+// target's].
 #include "layers/loss.h"
 
 namespace gpipe::layers {
@@ -26,9 +27,18 @@ class CrossEntropy final : public Layer {
 
   Shape output_shape(std::span<const Shape> inputs) const override {
     const Shape &logits = inputs[0], &target = inputs[1];
-    if (logits.rank() != 1 || target.elements() != 1)
-      throw base::ConfigError("cross_entropy needs logits [classes] and one class a sample, found {} and {}", logits, target);
+    // A class a sample is [] or [1].
+    const Shape positions(logits.rank() == 0 ? logits.extents() : logits.extents().first(static_cast<size_t>(logits.rank() - 1)));
+    if (logits.rank() == 0 || !(positions == target || (logits.rank() == 1 && target.elements() == 1)))
+      throw base::ConfigError("cross_entropy needs logits [..., classes] and a class for each position, found {} and {}", logits,
+                              target);
     return {2};
+  }
+  DType output_type(std::span<const DType> inputs) const override {
+    if (inputs[0] != DType::f32 || inputs[1] != DType::i32)
+      throw base::ConfigError("cross_entropy compares numbers with classes, found {} and {}", tensor::name_of(inputs[0]),
+                              tensor::name_of(inputs[1]));
+    return DType::f32;
   }
   Cost cost(std::span<const Shape> inputs, const Shape&) const override {
     return {12 * inputs[0].elements(), 14 * inputs[0].elements(), 0};
@@ -46,7 +56,7 @@ class CrossEntropy final : public Layer {
 const LayerType& cross_entropy_layer() {
   static const LayerType type{
       .name = "cross_entropy",
-      .summary = "loss: softmax cross-entropy of logits and a class",
+      .summary = "loss: softmax cross-entropy of logits and a class, or one a position",
       .min_inputs = 2,
       .max_inputs = 2,
       .is_loss = true,

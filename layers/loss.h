@@ -5,7 +5,8 @@
 
 namespace gpipe::layers {
 
-/// The gradient is scaled by one over the samples of the whole mini-batch, so uneven micro-batches weigh right.
+/// The gradient is scaled by one over the targets of the whole mini-batch (samples, or tokens that are not ignored), so uneven
+/// micro-batches weigh right.
 std::unique_ptr<Operation> make_loss_operation(std::unique_ptr<device::LossOp> op);
 
 }  // namespace gpipe::layers

@@ -192,9 +192,13 @@ struct CrossEntropySpec {
   double label_smoothing = 0.0;
 };
 
-/// Prediction and target of a sample to `result` [N, 2] f32: its loss, and 1 where the prediction hits.
-/// Cross-entropy: logits [N, C], targets [N] i32; a hit is when the largest logit is the target's. Mean squared error: both
-/// [N, ...] f32, the mean over a sample's elements of (p - t)^2; never a hit.
+/// A target of this class counts for nothing: padding (torch.nn.CrossEntropyLoss, ignore_index).
+constexpr int32_t k_ignored_target = -100;
+
+/// Prediction and target of a sample to `result` [N, 2] f32: its loss, and its hits.
+/// Cross-entropy: logits [N, ..., C], targets [N, ...] i32, summed over a sample's targets; a hit is when the largest logit is
+/// the target's; ignored targets give 0 and no gradient. Mean squared error: both [N, ...] f32, the mean over a sample's elements
+/// of (p - t)^2; never a hit.
 class LossOp : public Op {
  public:
   virtual void forward(const TensorView& prediction, const TensorView& target, const TensorView& result) = 0;

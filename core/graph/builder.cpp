@@ -79,7 +79,7 @@ int64_t Network::parameter_count() const {
 NetworkBuilder::NetworkBuilder(const LayerTypes& layers, const CompositeTypes& composites, const SampleShapes& data,
                                base::Problems& problems)
     : layers_(layers), composites_(composites), data_(data), problems_(problems) {
-  network_.values.push_back({data.input, DType::f32, -1, {}, false});
+  network_.values.push_back({data.input, data.input_type, -1, {}, false});
   network_.values.push_back({data.target, data.target_type, -1, {}, false});
 }
 
@@ -141,6 +141,7 @@ std::optional<int> NetworkBuilder::add_list(const base::Tree& list, const std::s
   }
   if (++lists_ > k_most_nodes) throw base::ConfigError("{}: repeats make more than {} lists of layers", path, k_most_nodes);
   scopes_.push_back({{"input", input}});
+  if (scopes_.size() == 1) scopes_.back().emplace("target", network_.target);
   counters_.emplace_back();
   std::optional<int> current = input;
   for (size_t i = 0; i < list.items().size() && current; ++i)
@@ -249,9 +250,13 @@ std::optional<int> NetworkBuilder::add_node(const std::string& type_name, const 
   if (node.layer == nullptr) return std::nullopt;
   std::vector<Shape> shapes;
   for (int input : inputs) shapes.push_back(shape_of(input));
+  std::vector<DType> types;
+  for (int input : inputs) types.push_back(network_.values[static_cast<size_t>(input)].dtype);
   Shape output;
+  DType output_type = DType::f32;
   try {
     if (network_.nodes.size() >= k_most_nodes) throw base::ConfigError("the network has more than {} layers", k_most_nodes);
+    output_type = node.layer->output_type(types);
     output = node.layer->output_shape(shapes);
     if (output.elements() > std::numeric_limits<int32_t>::max())
       throw base::ConfigError("its output {} has more than 2^31 elements a sample", output);
@@ -270,7 +275,7 @@ std::optional<int> NetworkBuilder::add_node(const std::string& type_name, const 
     wants_gradient = wants_gradient || value.wants_gradient;
   }
   node.output = static_cast<int>(network_.values.size());
-  network_.values.push_back({output, DType::f32, index, {}, wants_gradient});
+  network_.values.push_back({output, output_type, index, {}, wants_gradient && output_type == DType::f32});
   network_.nodes.push_back(std::move(node));
   return network_.nodes.back().output;
 }

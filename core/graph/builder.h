@@ -2,8 +2,8 @@
 // are functions that call back into it; nothing of them is left in the graph but the names.
 //
 // An entry is a plain word (`relu`) or a map with one layer key (`conv2d: {...}`), and beside it optionally `name`,
-// `inputs` (names of earlier entries; `input` is the network's own) and, in the network's own list, `cost`. Without `inputs` an
-// entry takes what the one before it gave. Used by one thread while a network is built.
+// `inputs` (names of earlier entries; `input` is the list's own, `target` what the data wants predicted) and, in the network's
+// own list, `cost`. Without `inputs` an entry takes what the one before it gave. Used by one thread while a network is built.
 #pragma once
 
 #include "core/base/choice.h"

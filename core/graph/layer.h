@@ -64,6 +64,8 @@ struct Pass {
   int64_t first_sample = 0;        // index in the mini-batch of the micro-batch's first sample
   int64_t samples = 0;             // of this micro-batch
   int64_t mini_batch_samples = 0;  // of the whole mini-batch
+  int64_t mini_batch_targets = 0;  // of the whole mini-batch: what the loss is averaged over (samples, or real tokens)
+  double progress = 0;             // share of the run's steps that are done, [0, 1)
   int64_t node = 0;                // index in the network's node list; the same for every partition
 };
 
@@ -151,6 +153,9 @@ class Layer {
 
   /// Sample shapes in, sample shape out. Throws ConfigError naming both shapes; the caller adds the node and its line.
   virtual Shape output_shape(std::span<const Shape> inputs) const = 0;
+  /// The type of the output. Throws ConfigError for inputs of another type than the layer takes; numbers alone, unless
+  /// overridden.
+  virtual DType output_type(std::span<const DType> inputs) const;
   virtual std::vector<ParameterSpec> parameters(std::span<const Shape> /*inputs*/) const { return {}; }
   virtual std::vector<BufferSpec> buffers(std::span<const Shape> /*inputs*/) const { return {}; }
   virtual Cost cost(std::span<const Shape> inputs, const Shape& output) const = 0;

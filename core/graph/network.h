@@ -47,7 +47,7 @@ struct Network {
   std::vector<Node> nodes;
   std::vector<Value> values;
   int input = 0;                       // value 0: the samples
-  int target = 1;                      // value 1: classes or values to predict
+  int target = 1;                      // value 1: classes (or a token's at each position) or values to predict
   int prediction = -1;                 // value that the loss reads
   std::vector<GivenCost> given_costs;  // of all entries in order, or empty; they override measured and estimated ones
 
@@ -57,10 +57,11 @@ struct Network {
 
 /// What the data says about its samples.
 struct SampleShapes {
-  Shape input;
+  Shape input;  // [H, W, C] or [F]; [T] of token ids where input_type is i32
   Shape target;
   DType target_type = DType::i32;
   int64_t classes = 0;
+  DType input_type = DType::f32;
 };
 
 /// Reads a network list and appends the loss. All faults go to `problems`; the result is usable only if there were none.

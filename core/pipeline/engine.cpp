@@ -165,7 +165,7 @@ void Engine::decide() {
   }
   double squares = 0;
   for (const double sum : sums_of_squares_) squares += sum;
-  result_.loss = loss / static_cast<double>(samples);
+  result_.loss = loss / static_cast<double>(batch_->targets > 0 ? batch_->targets : samples);
   result_.hits = static_cast<int64_t>(hits);
   result_.gradient_norm = std::sqrt(squares);
   result_.finite = std::isfinite(result_.loss) && std::isfinite(result_.gradient_norm);

@@ -21,8 +21,8 @@
 namespace gpipe::pipeline {
 
 struct StepResult {
-  double loss = 0;           // mean over the samples of the mini-batch
-  int64_t hits = 0;          // samples whose largest logit is the target's
+  double loss = 0;           // mean over the targets of the mini-batch
+  int64_t hits = 0;          // targets whose largest logit is the target's
   double gradient_norm = 0;  // global, before clipping
   bool finite = true;        // loss and gradient norm; if not, nothing was updated
   double seconds = 0;        // wall time of the call

@@ -159,6 +159,8 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
   pass.first_sample = plan_.micro_batches.first_sample[micro];
   pass.samples = plan_.micro_batches.sizes[micro];
   pass.mini_batch_samples = batch.samples > 0 ? batch.samples : plan_.micro_batches.mini_batch;
+  pass.mini_batch_targets = batch.targets > 0 ? batch.targets : pass.mini_batch_samples;
+  pass.progress = batch.progress;
   for (const Instruction& instruction : list) {
     if (aborted_->load(std::memory_order_relaxed)) throw Aborted{};
     pass.node = instruction.node;

@@ -19,9 +19,11 @@ namespace gpipe::pipeline {
 struct MiniBatch {
   std::byte* input = nullptr;    // [N, sample shape]
   std::byte* target = nullptr;   // [N, target shape]
-  float* results = nullptr;      // [N, 2]: loss and hit of each sample, written by the last stage
+  float* results = nullptr;      // [N, 2]: loss and hits of each sample, over its targets, written by the last stage
   float* predictions = nullptr;  // [N, prediction shape] or null
   int64_t samples = 0;           // valid rows; 0 means N. The rest counts for nothing, but batch norm sees it
+  int64_t targets = 0;           // in the valid rows, what the loss is averaged over; 0 means one a valid row
+  double progress = 0;           // graph::Pass::progress
   int64_t step = 0;
   uint64_t seed = 0;
 };

@@ -39,7 +39,7 @@ Normalization measure(const Dataset& data, std::vector<std::string>& warnings) {
   // Sums of differences to the first sample: squares of large, nearly equal numbers would cancel.
   std::vector<double> shift(channels), sum(channels), squares(channels);
   for (int64_t index = 0; index < data.size(); ++index) {
-    data.read(index, sample, target);
+    data.read(index, std::as_writable_bytes(std::span(sample)), target);
     if (index == 0) std::copy_n(sample.begin(), channels, shift.begin());
     for (size_t at = 0; at < sample.size(); at += channels) {
       for (size_t c = 0; c < channels; ++c) {

@@ -20,7 +20,7 @@ class Subset final : public Dataset {
 
   const SampleSpec& spec() const override { return whole_->spec(); }
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  void read(int64_t index, std::span<float> input, std::span<std::byte> target) const override {
+  void read(int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override {
     whole_->read(indices_.at(static_cast<size_t>(index)), input, target);
   }
   void recheck() const override { whole_->recheck(); }
@@ -96,8 +96,13 @@ Normalization read_normalization(const base::Tree& tree, const Dataset& train, s
   return result;
 }
 
-void check_augmentation(const DataOptions& options, const tensor::Shape& shape, const base::Location& where,
+void check_augmentation(const DataOptions& options, const SampleSpec& spec, const base::Location& where,
                         base::Problems& problems) {
+  const tensor::Shape& shape = spec.input;
+  if (spec.input_type == tensor::DType::i32 && !options.normalize.is_null()) {
+    problems.add(options.normalize.where(), "data.normalize", "the samples are token ids: there is nothing to normalise");
+    return;
+  }
   const bool wanted = options.random_crop > 0 || options.horizontal_flip || options.cutout > 0;
   if (wanted && shape.rank() != 3) {
     problems.add(where, "data",
@@ -105,6 +110,12 @@ void check_augmentation(const DataOptions& options, const tensor::Shape& shape, 
     return;
   }
   if (!wanted) return;
+  if (spec.target.rank() > 0) {
+    problems.add(
+        where, "data",
+        fmt::format("random_crop, horizontal_flip and cutout would move images away from their targets {}", spec.target));
+    return;
+  }
   const int64_t side = std::min(shape[0], shape[1]);
   if (options.random_crop > side) {
     problems.add(where, "data.random_crop",
@@ -116,7 +127,7 @@ void check_augmentation(const DataOptions& options, const tensor::Shape& shape, 
 }
 
 void check_same_kind(const SampleSpec& train, const SampleSpec& validation) {
-  if (train.input != validation.input) {
+  if (train.input != validation.input || train.input_type != validation.input_type) {
     throw base::DataError("the validation samples are {}, the training samples {}", validation.input, train.input);
   }
   if (train.target != validation.target || train.target_type != validation.target_type) {
@@ -205,7 +216,8 @@ DataSets open_data(const DataOptions& options, std::span<const DatasetType* cons
   } else if (options.validation_split > 0) {
     split(options, seed, sets);
   }
-  check_augmentation(options, sets.train->spec().input, options.train.where(), problems);
+  check_augmentation(options, sets.train->spec(), options.train.where(), problems);
+  if (problems.errors().size() != before) return {};
   sets.normalization = read_normalization(options.normalize, *sets.train, sets.warnings, problems);
   if (problems.errors().size() != before) return {};
   return sets;

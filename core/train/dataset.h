@@ -18,12 +18,21 @@
 namespace gpipe::train {
 
 struct SampleSpec {
-  tensor::Shape input;   // [H, W, C] or [F]; f32
-  tensor::Shape target;  // [] for a class (i32), else f32 values
+  tensor::Shape input;   // [H, W, C] or [F] of numbers, [T] of token ids
+  tensor::Shape target;  // [] for a class, [T] for a token's at each position (device::k_ignored_target: none), else values
+  tensor::DType input_type = tensor::DType::f32;  // i32: token ids
   tensor::DType target_type = tensor::DType::i32;
-  int64_t classes = 0;                   // 0 for values
+  int64_t classes = 0;                   // or tokens; 0 for values
   std::vector<std::string> class_names;  // may be empty
 };
+
+/// The same memory as what it holds.
+inline std::span<float> as_floats(std::span<std::byte> bytes) {
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+inline std::span<int32_t> as_ints(std::span<std::byte> bytes) {
+  return {reinterpret_cast<int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t)};
+}
 
 class Dataset {
  public:
@@ -34,9 +43,9 @@ class Dataset {
 
   virtual const SampleSpec& spec() const = 0;
   virtual int64_t size() const = 0;
-  /// Writes sample `index`: `input` has spec().input.elements() floats, raw values as stored (pixels are 0..255);
-  /// `target` has room for one i32 or spec().target.elements() floats.
-  virtual void read(int64_t index, std::span<float> input, std::span<std::byte> target) const = 0;
+  /// Writes sample `index`: `input` has room for spec().input.elements() floats, raw values as stored (pixels are 0..255), or
+  /// i32; `target` for spec().target.elements() of its type.
+  virtual void read(int64_t index, std::span<std::byte> input, std::span<std::byte> target) const = 0;
   /// Once an epoch: are the files still those that were opened (size, time stamp)? Throws DataError if not.
   virtual void recheck() const {}
   virtual std::string describe() const = 0;  // "IDX mnist/train-images.gz, 8,000 samples [28, 28, 1], 10 classes"

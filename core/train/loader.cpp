@@ -1,5 +1,6 @@
 #include "core/train/loader.h"
 
+#include "core/device/ops.h"
 #include "core/train/order.h"
 
 #include <algorithm>
@@ -33,6 +34,15 @@ struct Slot {
   std::exception_ptr error;
 };
 
+/// See Batch::targets. At least 1, so that a mini-batch of nothing but padding has a loss of 0.
+int64_t count_targets(const Batch& batch) {
+  if (batch.target.dtype != tensor::DType::i32) return batch.samples;
+  const int32_t* targets = batch.target.i32();
+  const int64_t rows = batch.target.shape[0];
+  const int64_t count = batch.samples * (batch.target.elements() / rows);
+  return std::max<int64_t>(1, count - std::count(targets, targets + count, device::k_ignored_target));
+}
+
 }  // namespace
 
 class Loader::State {
@@ -53,7 +63,7 @@ class Loader::State {
   void produce(int64_t epoch, int64_t index);
   void begin_epoch(int64_t epoch);
   void fill(Batch& batch, int64_t epoch, int64_t index);
-  void prepare(int64_t sample, int64_t epoch, std::span<float> input, std::span<std::byte> target);
+  void prepare(int64_t sample, int64_t epoch, std::span<std::byte> input, std::span<std::byte> target);
 
   const std::shared_ptr<const Dataset> data_;
   const LoaderOptions options_;
@@ -90,7 +100,7 @@ Loader::State::State(std::shared_ptr<const Dataset> data, const LoaderOptions& o
   slots_.resize(static_cast<size_t>(options_.prefetch) + 1);
   for (Slot& slot : slots_) {
     Batch& batch = slot.batch;
-    batch.input = {nullptr, spec.input.with_batch(n), tensor::DType::f32};
+    batch.input = {nullptr, spec.input.with_batch(n), spec.input_type};
     batch.target = {nullptr, spec.target.with_batch(n), spec.target_type};
     const size_t input_bytes = (batch.input.bytes() + 63) / 64 * 64;
     slot.memory = aligned_bytes(input_bytes + batch.target.bytes());
@@ -185,15 +195,16 @@ void Loader::State::fill(Batch& batch, int64_t epoch, int64_t index) {
   batch.epoch = epoch;
   batch.index = index;
   batch.last_of_epoch = index + 1 == batches_;
-  const auto input_row = static_cast<size_t>(batch.input.elements() / n);
+  const size_t input_row = batch.input.bytes() / static_cast<size_t>(n);
   const size_t target_row = batch.target.bytes() / static_cast<size_t>(n);
-  const std::span inputs(batch.input.f32(), input_row * static_cast<size_t>(n));
+  const std::span inputs(batch.input.data, input_row * static_cast<size_t>(n));
   const std::span targets(batch.target.data, target_row * static_cast<size_t>(n));
   for (int64_t row = 0; row < batch.samples; ++row) {
     const auto r = static_cast<size_t>(row);
     prepare(order_[static_cast<size_t>(index * n + row)], epoch, inputs.subspan(r * input_row, input_row),
             targets.subspan(r * target_row, target_row));
   }
+  batch.targets = count_targets(batch);
   const auto last = static_cast<size_t>(batch.samples - 1);
   for (auto r = static_cast<size_t>(batch.samples); r < static_cast<size_t>(n); ++r) {
     std::copy_n(inputs.data() + last * input_row, input_row, inputs.data() + r * input_row);
@@ -201,14 +212,15 @@ void Loader::State::fill(Batch& batch, int64_t epoch, int64_t index) {
   }
 }
 
-void Loader::State::prepare(int64_t sample, int64_t epoch, std::span<float> input, std::span<std::byte> target) {
+void Loader::State::prepare(int64_t sample, int64_t epoch, std::span<std::byte> bytes, std::span<std::byte> target) {
   const Augmentation& augmentation = options_.augmentation;
   const tensor::Shape& shape = data_->spec().input;
+  const std::span<float> input = as_floats(bytes);
   if (augmentation.random_crop > 0 || augmentation.horizontal_flip) {
-    data_->read(sample, scratch_, target);
+    data_->read(sample, std::as_writable_bytes(std::span(scratch_)), target);
     crop_and_flip(augmentation, shape, options_.seed, epoch, sample, scratch_, input);
   } else {
-    data_->read(sample, input, target);
+    data_->read(sample, bytes, target);
   }
   if (options_.normalization.any()) options_.normalization.apply(input);
   if (augmentation.cutout > 0) cutout(augmentation, shape, options_.seed, epoch, sample, input);

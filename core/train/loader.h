@@ -26,9 +26,10 @@ struct LoaderOptions {
 };
 
 struct Batch {
-  tensor::TensorView input;   // f32 [batch_size, ...]
-  tensor::TensorView target;  // i32 [batch_size], or f32 [batch_size, ...]
+  tensor::TensorView input;   // [batch_size, ...], of SampleSpec::input_type
+  tensor::TensorView target;  // [batch_size, ...], of SampleSpec::target_type
   int64_t samples = 0;        // valid rows; the rest of a smaller last batch repeats its last sample
+  int64_t targets = 0;        // in the valid rows, what a loss is averaged over: classes that are not ignored, else samples
   int64_t epoch = 0;
   int64_t index = 0;  // in the epoch
   bool last_of_epoch = false;

@@ -83,7 +83,7 @@ StepReport Trainer::report_of(const pipeline::StepResult& result, const Batch& b
   report.epoch = batch.epoch + 1;
   report.total_steps = total_steps();
   report.loss = result.loss;
-  report.accuracy = static_cast<double>(result.hits) / static_cast<double>(batch.samples);
+  report.accuracy = static_cast<double>(result.hits) / static_cast<double>(batch.targets);
   report.learning_rate = learning_rate;
   report.gradient_norm = result.gradient_norm;
   report.updated = result.finite;
@@ -108,6 +108,8 @@ void Trainer::one_step() {
                            results_.data(),
                            nullptr,
                            batch.samples,
+                           batch.targets,
+                           static_cast<double>(state_.step) / static_cast<double>(total_steps()),
                            state_.step,
                            static_cast<uint64_t>(parts_.options.seed)};
   const pipeline::StepResult result = parts_.engine.train(mini, rules_, parts_.options.clip_norm);
@@ -179,19 +181,20 @@ Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink
   for (bool last = false; !last;) {
     const Batch& batch = data.next();
     last = batch.last_of_epoch;
-    const pipeline::MiniBatch mini{
-        batch.input.data, batch.target.data, results.data(), sink != nullptr ? predictions.data() : nullptr, batch.samples, 0, 0};
+    pipeline::MiniBatch mini{batch.input.data, batch.target.data, results.data(), nullptr, batch.samples, batch.targets};
+    if (sink != nullptr) mini.predictions = predictions.data();
     engine.evaluate(mini);
     for (int64_t i = 0; i < batch.samples; ++i) {
       loss += static_cast<double>(results[static_cast<size_t>(2 * i)]);
       hits += static_cast<double>(results[static_cast<size_t>(2 * i + 1)]);
     }
     sum.samples += batch.samples;
+    sum.targets += batch.targets;
     if (sink != nullptr) sink->predictions(predictions.data(), batch.samples, width, results.data());
   }
   data.stop();
-  sum.loss = loss / static_cast<double>(sum.samples);
-  sum.accuracy = hits / static_cast<double>(sum.samples);
+  sum.loss = loss / static_cast<double>(sum.targets);
+  sum.accuracy = hits / static_cast<double>(sum.targets);
   sum.seconds = seconds_between(start);
   return sum;
 }

@@ -21,9 +21,10 @@
 namespace gpipe::train {
 
 struct Evaluation {
-  double loss = 0;      // mean over the samples
+  double loss = 0;      // mean over the targets
   double accuracy = 0;  // share of hits; 0 where there are no classes
   int64_t samples = 0;
+  int64_t targets = 0;  // samples, or tokens that are not ignored
   double seconds = 0;
 };
 

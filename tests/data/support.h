@@ -50,7 +50,7 @@ inline Sample sample(const train::Dataset& set, int64_t index) {
   Sample result;
   result.input.resize(static_cast<size_t>(spec.input.elements()));
   result.values.resize(static_cast<size_t>(spec.target.elements()));
-  set.read(index, result.input, std::as_writable_bytes(std::span(result.values)));
+  set.read(index, std::as_writable_bytes(std::span(result.input)), std::as_writable_bytes(std::span(result.values)));
   if (spec.classes > 0) std::memcpy(&result.label, result.values.data(), sizeof result.label);
   return result;
 }

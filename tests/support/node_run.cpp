@@ -213,6 +213,7 @@ graph::Pass pass_of(const OpCase& c, size_t micro) {
   pass.first_sample = sum(micro);
   pass.samples = c.micro_batches[micro];
   pass.mini_batch_samples = sum(c.micro_batches.size());
+  pass.mini_batch_targets = pass.mini_batch_samples;
   pass.node = 11;
   return pass;
 }

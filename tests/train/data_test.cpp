@@ -36,7 +36,7 @@ DataSets open(const DataOptions& options, uint64_t seed = 1) {
 std::vector<float> input(const train::Dataset& set, int64_t index) {
   std::vector<float> values(static_cast<size_t>(set.spec().input.elements()));
   int32_t label = 0;
-  set.read(index, values, std::as_writable_bytes(std::span(&label, 1)));
+  set.read(index, std::as_writable_bytes(std::span(values)), std::as_writable_bytes(std::span(&label, 1)));
   return values;
 }
 

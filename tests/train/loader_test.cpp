@@ -1,6 +1,7 @@
 // The loader: what a batch holds depends on (seed, epoch, index) and on nothing else.
 #include "core/train/loader.h"
 
+#include "core/device/ops.h"
 #include "core/train/order.h"
 
 #include <doctest/doctest.h>
@@ -28,7 +29,8 @@ class Numbered final : public train::Dataset {
   }
   const train::SampleSpec& spec() const override { return spec_; }
   int64_t size() const override { return size_; }
-  void read(int64_t index, std::span<float> input, std::span<std::byte> target) const override {
+  void read(int64_t index, std::span<std::byte> bytes, std::span<std::byte> target) const override {
+    const auto input = train::as_floats(bytes);
     if (index == bad_sample) throw base::DataError("sample {} is bad", index);
     for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(1 + index * 1000 + static_cast<int64_t>(i));
     const auto label = static_cast<int32_t>(index);
@@ -285,6 +287,40 @@ TEST_CASE("a loader that is dropped or restarted in mid-flight joins its thread"
   }
 }
 
+TEST_CASE("token ids pass through unchanged, and a batch counts the targets that are not ignored") {
+  /// Sample i is the ids i, i + 1, i + 2; its first i targets are ignored.
+  class Tokens final : public train::Dataset {
+   public:
+    Tokens() {
+      spec_.input = {3};
+      spec_.target = {3};
+      spec_.input_type = tensor::DType::i32;
+      spec_.classes = 9;
+    }
+    const train::SampleSpec& spec() const override { return spec_; }
+    int64_t size() const override { return 3; }
+    void read(int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override {
+      for (int32_t i = 0; i < 3; ++i) {
+        train::as_ints(input)[static_cast<size_t>(i)] = static_cast<int32_t>(index) + i;
+        train::as_ints(target)[static_cast<size_t>(i)] = i < index ? device::k_ignored_target : i;
+      }
+    }
+    std::string describe() const override { return "tokens"; }
+
+   private:
+    train::SampleSpec spec_;
+  };
+  train::LoaderOptions options;
+  options.batch_size = 2;
+  train::Loader loader(std::make_shared<Tokens>(), options);
+  loader.start(0, 0);
+  const train::Batch& full = loader.next();
+  CHECK(full.targets == 3 + 2);
+  CHECK(full.input.i32()[3] == 1);
+  CHECK(full.input.i32()[5] == 3);
+  CHECK(loader.next().targets == 1);  // one valid row; the row that fills up counts for nothing
+}
+
 TEST_CASE("D24: measured normalisation gives mean 0 and deviation 1, and leaves a constant channel's scale alone") {
   class TwoChannels final : public train::Dataset {
    public:
@@ -294,7 +330,8 @@ TEST_CASE("D24: measured normalisation gives mean 0 and deviation 1, and leaves 
     }
     const train::SampleSpec& spec() const override { return spec_; }
     int64_t size() const override { return 3; }
-    void read(int64_t index, std::span<float> input, std::span<std::byte>) const override {
+    void read(int64_t index, std::span<std::byte> bytes, std::span<std::byte>) const override {
+      const auto input = train::as_floats(bytes);
       const auto i = static_cast<float>(index);
       input[0] = 1e6F + i;
       input[2] = 1e6F + 3 - i;

@@ -49,13 +49,11 @@ TEST_CASE("a small network follows PyTorch's losses for 20 steps within 1e-5, on
     auto targets = reference["targets"].get<std::vector<int32_t>>();
     std::vector<float> results(2 * targets.size());
     for (size_t step = 0; step < reference["losses"].size(); ++step) {
-      const pipeline::MiniBatch batch{reinterpret_cast<std::byte*>(inputs.data()),
-                                      reinterpret_cast<std::byte*>(targets.data()),
-                                      results.data(),
-                                      nullptr,
-                                      0,
-                                      static_cast<int64_t>(step),
-                                      1};
+      const pipeline::MiniBatch batch{.input = reinterpret_cast<std::byte*>(inputs.data()),
+                                      .target = reinterpret_cast<std::byte*>(targets.data()),
+                                      .results = results.data(),
+                                      .step = static_cast<int64_t>(step),
+                                      .seed = 1};
       const std::vector<device::Update> rules(engine.parameter_count(),
                                               optimizer->rule(static_cast<int64_t>(step), reference["learning_rate"], true));
       const auto result = engine.train(batch, rules, 0);

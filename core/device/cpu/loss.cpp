@@ -3,6 +3,8 @@
 #include "core/device/cpu/ops.h"
 #include "core/device/cpu/skeletons.h"
 
+#include <algorithm>
+
 namespace gpipe::device::cpu {
 namespace {
 
@@ -16,10 +18,18 @@ class CpuCrossEntropy final : public LossOp {
     const float* in = logits.f32();
     const int32_t* target = targets.i32();
     float* out = result.f32();
-    each_row(team_.threads, targets.elements(), row_.classes, [=, f = row_](int64_t r) {
-      const auto [loss, correct] = f.forward(in + r * f.classes, target[r]);
-      out[2 * r] = loss;
-      out[2 * r + 1] = correct;
+    const int64_t samples = result.shape[0], positions = targets.elements() / samples;
+    each_row(team_.threads, samples, positions * row_.classes, [=, f = row_](int64_t sample) {
+      double losses = 0;
+      int64_t hits = 0;
+      for (int64_t r = sample * positions; r < (sample + 1) * positions; ++r) {
+        if (target[r] == k_ignored_target) continue;
+        const auto [loss, correct] = f.forward(in + r * f.classes, target[r]);
+        losses += static_cast<double>(loss);
+        hits += correct ? 1 : 0;
+      }
+      out[2 * sample] = static_cast<float>(losses);
+      out[2 * sample + 1] = static_cast<float>(hits);
     });
   }
 
@@ -28,16 +38,21 @@ class CpuCrossEntropy final : public LossOp {
     const float* in = logits.f32();
     const int32_t* target = targets.i32();
     float* out = dlogits.f32();
-    each_row(team_.threads, targets.elements(), row_.classes,
-             [=, f = row_](int64_t r) { f.backward(in + r * f.classes, target[r], scale, out + r * f.classes); });
+    each_row(team_.threads, targets.elements(), row_.classes, [=, f = row_](int64_t r) {
+      if (target[r] == k_ignored_target)
+        std::fill_n(out + r * f.classes, f.classes, 0.0F);
+      else
+        f.backward(in + r * f.classes, target[r], scale, out + r * f.classes);
+    });
   }
 
  private:
   void check_targets(const TensorView& targets) const {
     const int32_t* target = targets.i32();
     for (int64_t r = 0; r < targets.elements(); ++r)
-      if (target[r] < 0 || target[r] >= row_.classes)
-        throw base::DataError("class {} of sample {} of the micro-batch is not in 0..{}", target[r], r, row_.classes - 1);
+      if (target[r] != k_ignored_target && (target[r] < 0 || target[r] >= row_.classes))
+        throw base::DataError("class {} at place {} of the micro-batch's targets is not in 0..{}", target[r], r,
+                              row_.classes - 1);
   }
 
   CrossEntropyRow row_;

@@ -15,7 +15,8 @@ struct CrossEntropyRow {
   float smoothing;
 
   struct Result {
-    float loss, correct;
+    float loss;
+    bool correct;
   };
 
   GPIPE_BOTH Result forward(const float* logits, int32_t target) const {
@@ -27,7 +28,7 @@ struct CrossEntropyRow {
       for (int64_t c = 0; c < classes; ++c) sum += log_sum - logits[c];
       loss += smoothing / static_cast<double>(classes) * sum;
     }
-    return {static_cast<float>(loss), best == target ? 1.0F : 0.0F};
+    return {static_cast<float>(loss), best == target};
   }
 
   GPIPE_BOTH void backward(const float* logits, int32_t target, float scale, float* dlogits) const {
