@@ -2,6 +2,7 @@
 
 #include "app/calibration.h"
 #include "core/graph/builder.h"
+#include "core/train/averaged.h"
 #include "data/dataset_types.h"
 #include "layers/composite_types.h"
 #include "layers/layer_types.h"
@@ -63,6 +64,8 @@ std::unique_ptr<Composition> compose(RunConfig config, bool calibrate) {
   base::Problems settings;
   c->optimizer = train::make_optimizer(c->config.train.optimizer, "train.optimizer", settings);
   c->rate = train::make_rate(c->config.train.schedule, "train.schedule", settings);
+  if (c->optimizer && c->config.train.ema_decay > 0)
+    c->optimizer = train::averaged(std::move(c->optimizer), c->config.train.ema_decay);
   settings.throw_if_any();  // before the data, whose own errors would hide these
   base::Problems problems;
   open_data(*c, problems);

@@ -107,6 +107,11 @@ base::FieldSet<TrainOptions> train_fields() {
   f.add("learning_rate", &TrainOptions::learning_rate).range(0, 1000).help("of the first step after the warm-up");
   f.add("schedule", &TrainOptions::schedule).help("how the learning rate goes on; the default is constant");
   f.add("warmup_steps", &TrainOptions::warmup_steps).range(0, 1e12).unit("steps").help("linear rise of the learning rate");
+  f.add("ema_decay", &TrainOptions::ema_decay)
+      .range(0, 1, true)
+      .help(
+          "average of the weights over updates, evaluated and saved beside them; update n has at most (1 + n) / (10 + n); 0: "
+          "none");
   f.add("clip_norm", &TrainOptions::clip_norm).range(0, 1e9).help("largest norm of the whole gradient; 0: no limit");
   f.add("decay_norms_and_biases", &TrainOptions::decay_norms_and_biases).help("weight decay for norms and biases too");
   f.add("seed", &TrainOptions::seed).at_least(0).help("of initial weights, order, dropout, augmentation");

@@ -75,7 +75,7 @@ train::Evaluation run_over(const Command& command, Composition& c, const std::sh
   const train::Checkpoint checkpoint = open_checkpoint(command, c);
   for (const std::string& warning : checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
   pipeline::Engine engine(*c.plan);
-  train::restore_model(engine, checkpoint);
+  train::restore_model(engine, checkpoint, c.optimizer->averages());
   if (!command.quiet && !command.json) fmt::print(stderr, "{} of {}\n", checkpoint.folder, data->describe());
   train::Loader loader(data, train::validation_loader(c.config.data, c.data.normalization, c.config.train.batch_size));
   return train::evaluate(engine, loader, sink);

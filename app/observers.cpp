@@ -43,6 +43,7 @@ void MetricsFile::step_done(const train::StepReport& report) {
                       {"seconds_waiting", report.seconds_waiting},
                       {"busy_seconds", std::vector<double>(report.busy_seconds.begin(), report.busy_seconds.end())},
                       {"bubble", report.bubble}};
+  if (plan_.network.loss_count() > 1) line["auxiliary_loss"] = number(report.auxiliary_loss);
   for (const pipeline::StagePlan& stage : plan_.stages) line["arena_bytes"].push_back(stage.memory.total());
   if (report.validation) {
     line["validation_loss"] = number(report.validation->loss);

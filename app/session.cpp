@@ -66,7 +66,7 @@ FirstBatch::FirstBatch(const Composition& c)
     : loader_(c.data.train, train::training_loader(c.config.data, c.data.normalization, c.config.train.batch_size,
                                                    static_cast<uint64_t>(c.config.train.seed))),
       batch_((loader_.start(0, 0), loader_.next())),
-      results_(static_cast<size_t>(2 * c.config.train.batch_size)),
+      results_(static_cast<size_t>(2 * c.network->loss_count() * c.config.train.batch_size)),
       seed_(static_cast<uint64_t>(c.config.train.seed)) {}
 
 pipeline::MiniBatch FirstBatch::view() {

@@ -27,7 +27,7 @@ std::string layer_table(const graph::Network& network) {
     const graph::Node& node = network.nodes[i];
     const int64_t parameters = node.parameter_count();
     flops += flops_of(node.cost);
-    const bool loss = static_cast<int>(i) == network.loss_node();
+    const bool loss = node.is_loss;
     table.add_row({loss ? "" : std::to_string(i + 1), node.name, node.type,
                    network.values[static_cast<size_t>(node.output)].shape.text(),
                    parameters > 0 ? base::format_count(parameters) : "",

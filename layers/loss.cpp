@@ -10,7 +10,7 @@ class LossOperation final : public Operation {
   Needs needs() const override { return {.inputs = true}; }
   void forward(const ForwardCall& call, const NodeState&) override { op_->forward(call.inputs[0], call.inputs[1], call.output); }
   void backward_input(const BackwardCall& call, const NodeState&) override {
-    const float scale = static_cast<float>(1.0 / static_cast<double>(call.pass.mini_batch_targets));
+    const float scale = static_cast<float>(call.pass.loss_weight / static_cast<double>(call.pass.mini_batch_targets));
     if (call.dx[0]) op_->backward(call.inputs[0], call.inputs[1], scale, call.dx[0]);
   }
 

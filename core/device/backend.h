@@ -62,9 +62,11 @@ class Backend {
   virtual void add(const TensorView& a, const TensorView& b, const TensorView& out) = 0;
   virtual void copy(const TensorView& from, const TensorView& to) = 0;
   virtual void fill(const TensorView& to, float value) = 0;
+  virtual void swap(const TensorView& a, const TensorView& b) = 0;
   /// Sum of squares in double, in an order that does not depend on the number of threads.
   virtual double sum_of_squares(const TensorView& x) = 0;
-  /// weight, gradient and as many slots as the rule has, all of the weight's size; the gradient is left as it is.
+  /// weight, gradient and as many slots as the rule has (one more with UpdateCommon::averaging), all of the weight's size; the
+  /// gradient is left as it is.
   virtual void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
                       std::span<const TensorView> slots) = 0;
 };

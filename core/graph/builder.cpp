@@ -22,11 +22,12 @@ struct Entry {
   const base::Tree* name = nullptr;
   const base::Tree* inputs = nullptr;
   const base::Tree* cost = nullptr;
+  const base::Tree* tied = nullptr;
   base::Location where;
 };
 
 std::optional<Entry> split_entry(const base::Tree& entry, const std::string& path, base::Problems& problems) {
-  if (entry.is_scalar()) return Entry{entry.text(), {}, nullptr, nullptr, nullptr, entry.where()};
+  if (entry.is_scalar()) return Entry{.type = entry.text(), .where = entry.where()};
   if (!entry.is_map()) {
     problems.add(entry.where(), path,
                  fmt::format("a layer is a word or a one-key map such as `conv2d: {{...}}`, not {}", entry.kind_words()));
@@ -41,6 +42,8 @@ std::optional<Entry> split_entry(const base::Tree& entry, const std::string& pat
       out.inputs = &value;
     } else if (key == "cost") {
       out.cost = &value;
+    } else if (key == "tied") {
+      out.tied = &value;
     } else {
       types.push_back(key);
       out.type = key;
@@ -49,10 +52,11 @@ std::optional<Entry> split_entry(const base::Tree& entry, const std::string& pat
     }
   }
   if (types.size() == 1) return out;
-  problems.add(entry.where(), path,
-               types.empty() ? std::string("no layer type beside `name`, `inputs` and `cost`; write it as a key, e.g. `relu:`")
-                             : fmt::format("one layer type is wanted, found {}: start a new list entry (`- `) for each",
-                                           fmt::join(types, ", ")));
+  problems.add(
+      entry.where(), path,
+      types.empty()
+          ? std::string("no layer type beside `name`, `inputs`, `tied` and `cost`; write it as a key, e.g. `relu:`")
+          : fmt::format("one layer type is wanted, found {}: start a new list entry (`- `) for each", fmt::join(types, ", ")));
   return std::nullopt;
 }
 
@@ -66,7 +70,8 @@ bool is_good_name(const std::string& name) {
 
 int64_t Node::parameter_count() const {
   int64_t sum = 0;
-  for (const ParameterSpec& parameter : parameters) sum += parameter.shape.elements();
+  for (const ParameterSpec& parameter : parameters)
+    if (parameter.tied_to.empty()) sum += parameter.shape.elements();
   return sum;
 }
 
@@ -77,8 +82,8 @@ int64_t Network::parameter_count() const {
 }
 
 NetworkBuilder::NetworkBuilder(const LayerTypes& layers, const CompositeTypes& composites, const SampleShapes& data,
-                               base::Problems& problems)
-    : layers_(layers), composites_(composites), data_(data), problems_(problems) {
+                               const base::Tree& loss, const std::string& loss_path, base::Problems& problems)
+    : layers_(layers), composites_(composites), data_(data), loss_(loss), loss_path_(loss_path), problems_(problems) {
   network_.values.push_back({data.input, data.input_type, -1, {}, false});
   network_.values.push_back({data.target, data.target_type, -1, {}, false});
 }
@@ -175,7 +180,7 @@ std::optional<int> NetworkBuilder::add_entry(const base::Tree& tree, const std::
       problems_.add(entry->name->where(), path + ".name", "a name has letters, digits, '_' and '-', up to 100 of them");
       return std::nullopt;
     }
-    if (scopes_.back().contains(local) || (prefix.empty() && local == k_loss_name)) {
+    if (scopes_.back().contains(local) || local == k_loss_name) {
       problems_.add(entry->name->where(), path + ".name", fmt::format("the name '{}' is taken already in this list", local));
       return std::nullopt;
     }
@@ -192,8 +197,81 @@ std::optional<int> NetworkBuilder::add_entry(const base::Tree& tree, const std::
   const auto value = composite != nullptr ? composite->expand({*this, entry->arguments, inner, name, inputs, entry->where})
                                           : add_node(entry->type, entry->arguments, inner, name, inputs, entry->where);
   if (!value) return value;
+  if (entry->tied != nullptr) tie(*entry->tied, path + ".tied", composite == nullptr ? first : -1);
   scopes_.back()[local] = *value;
   read_cost(entry->cost, path + ".cost", name, first, entry->where);
+  return value;
+}
+
+void NetworkBuilder::tie(const base::Tree& tied, const std::string& path, int user) {
+  if (!tied.is_map() || user < 0) {
+    problems_.add(tied.where(), path,
+                  fmt::format("parameters of one layer are tied, as in `tied: {{weight: embedding_1.weight}}`, found {}",
+                              user < 0 ? std::string("several layers") : tied.kind_words()));
+    return;
+  }
+  Node& node = network_.nodes[static_cast<size_t>(user)];
+  for (const auto& [key, owner] : tied.members()) {
+    const auto parameter = std::find_if(node.parameters.begin(), node.parameters.end(),
+                                        [&, name = std::string(key)](const ParameterSpec& spec) { return spec.name == name; });
+    if (parameter == node.parameters.end()) {
+      problems_.add(tied.key_where(key), path, fmt::format("{} has no parameter '{}'", node.type, key));
+      continue;
+    }
+    std::vector<std::string> known;
+    std::optional<Tie> found;
+    for (int other = 0; other < user; ++other) {
+      const std::vector<ParameterSpec>& theirs = network_.nodes[static_cast<size_t>(other)].parameters;
+      for (size_t i = 0; i < theirs.size(); ++i) {
+        if (!theirs[i].tied_to.empty()) continue;
+        known.push_back(network_.nodes[static_cast<size_t>(other)].name + "." + theirs[i].name);
+        if (owner.is_scalar() && known.back() == owner.text())
+          found = Tie{other, static_cast<int>(i), user, static_cast<int>(parameter - node.parameters.begin())};
+      }
+    }
+    if (!found) {
+      const std::string near = base::nearest(owner.text(), known);
+      problems_.add(owner.where(), path + "." + key,
+                    fmt::format("no earlier parameter is named '{}'{}", owner.text(),
+                                near.empty() ? "; wanted a whole name such as embedding_1.weight"
+                                             : fmt::format("; did you mean '{}'?", near)));
+      continue;
+    }
+    const ParameterSpec& theirs =
+        network_.nodes[static_cast<size_t>(found->owner_node)].parameters[static_cast<size_t>(found->owner_parameter)];
+    if (theirs.shape != parameter->shape) {
+      problems_.add(owner.where(), path + "." + key,
+                    fmt::format("{} is {}, this {} is {}: only parameters of one shape can be tied", owner.text(), theirs.shape,
+                                key, parameter->shape));
+      continue;
+    }
+    parameter->tied_to = owner.text();
+    network_.ties.push_back(*found);
+  }
+  std::sort(network_.ties.begin(), network_.ties.end(), [](const Tie& a, const Tie& b) {
+    return std::pair(a.user_node, a.user_parameter) < std::pair(b.user_node, b.user_parameter);
+  });
+}
+
+std::optional<int> NetworkBuilder::add_loss(int prediction, double weight, const std::string& name, const base::Location& where) {
+  base::Choice choice{data_.target_type == DType::i32 ? "cross_entropy" : "mse", {}, loss_.is_null() ? where : loss_.where()};
+  if (!loss_.is_null()) {
+    const auto read = base::read_choice(loss_, loss_path_, "loss", known_types(true), problems_);
+    if (!read) return std::nullopt;
+    choice = *read;
+  }
+  const Shape& given = shape_of(prediction);
+  if (data_.target_type == DType::i32 && given.rank() >= 1 && given.back() < data_.classes) {
+    problems_.add(where, "network",
+                  fmt::format("the last layer gives {} values, but the data has {} classes; make it {}", given.back(),
+                              data_.classes, data_.classes));
+    return std::nullopt;
+  }
+  const std::vector<int> inputs{prediction, network_.target};
+  const auto value = add_node(choice.name, choice.arguments, loss_path_ + "." + choice.name, name, inputs, choice.where);
+  if (!value) return std::nullopt;
+  network_.nodes.back().is_loss = true;
+  network_.nodes.back().loss_weight = weight;
   return value;
 }
 
@@ -280,33 +358,18 @@ std::optional<int> NetworkBuilder::add_node(const std::string& type_name, const 
   return network_.nodes.back().output;
 }
 
-Network NetworkBuilder::finish(int prediction, const base::Tree& loss, const std::string& path) {
-  base::Choice choice{"cross_entropy", {}, loss.where()};
-  if (data_.target_type != DType::i32) choice.name = "mse";
-  if (!loss.is_null()) {
-    const auto read = base::read_choice(loss, path, "loss", known_types(true), problems_);
-    if (!read) return std::move(network_);
-    choice = *read;
-  }
+Network NetworkBuilder::finish(int prediction) {
   network_.prediction = prediction;
-  if (const Shape& given = shape_of(prediction);
-      data_.target_type == DType::i32 && given.rank() >= 1 && given.back() < data_.classes) {
-    problems_.add(network_.nodes.back().where, "network",
-                  fmt::format("the last layer gives {} values a sample, but the data has {} classes; make it {}", given.back(),
-                              data_.classes, data_.classes));
-    return std::move(network_);
-  }
-  const std::vector<int> inputs{prediction, network_.target};
-  add_node(choice.name, choice.arguments, path + "." + choice.name, k_loss_name, inputs, choice.where);
+  const bool added = add_loss(prediction, 1, k_loss_name, network_.nodes.back().where).has_value();
   check_costs();
-  if (problems_.empty()) check_every_value_is_used(prediction);
+  if (added && problems_.empty()) check_every_value_is_used(prediction);
   return std::move(network_);
 }
 
 void NetworkBuilder::check_every_value_is_used(int prediction) {
   for (const Node& node : network_.nodes) {
     const Value& value = network_.values[static_cast<size_t>(node.output)];
-    if (value.consumers.empty() && &node != &network_.nodes.back())
+    if (value.consumers.empty() && !node.is_loss)
       problems_.add(node.where, "network",
                     fmt::format("the output of '{}' is used by nobody; name it in some `inputs:`, or remove it", node.name));
   }
@@ -316,14 +379,14 @@ void NetworkBuilder::check_every_value_is_used(int prediction) {
 
 Network build_network(const base::Tree& list, const std::string& path, const base::Tree& loss, const SampleShapes& data,
                       const LayerTypes& types, const CompositeTypes& composites, base::Problems& problems) {
-  NetworkBuilder builder(types, composites, data, problems);
+  NetworkBuilder builder(types, composites, data, loss, "train.loss", problems);
   const auto prediction = builder.add_list(list, path, "", 0);
   if (!prediction) return builder.take();
   if (*prediction == 0) {
     problems.add(list.where(), path, "the network is empty: at least one layer is wanted");
     return builder.take();
   }
-  return builder.finish(*prediction, loss, "train.loss");
+  return builder.finish(*prediction);
 }
 
 }  // namespace gpipe::graph

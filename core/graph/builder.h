@@ -2,8 +2,9 @@
 // are functions that call back into it; nothing of them is left in the graph but the names.
 //
 // An entry is a plain word (`relu`) or a map with one layer key (`conv2d: {...}`), and beside it optionally `name`,
-// `inputs` (names of earlier entries; `input` is the list's own, `target` what the data wants predicted) and, in the network's
-// own list, `cost`. Without `inputs` an entry takes what the one before it gave. Used by one thread while a network is built.
+// `tied` (parameters that are those of earlier entries), `inputs` (names of earlier entries; `input` is the list's own, `target`
+// what the data wants predicted) and, in the network's own list, `cost`. Without `inputs` an entry takes what the one before it
+// gave. Used by one thread while a network is built.
 #pragma once
 
 #include "core/base/choice.h"
@@ -40,7 +41,8 @@ struct CompositeType {
 
 class NetworkBuilder {
  public:
-  NetworkBuilder(const LayerTypes& layers, const CompositeTypes& composites, const SampleShapes& data, base::Problems& problems);
+  NetworkBuilder(const LayerTypes& layers, const CompositeTypes& composites, const SampleShapes& data, const base::Tree& loss,
+                 const std::string& loss_path, base::Problems& problems);
 
   base::Problems& problems() { return problems_; }
 
@@ -51,8 +53,10 @@ class NetworkBuilder {
                               const std::string& name, std::span<const int> inputs, const base::Location& where);
   const Shape& shape_of(int value) const { return network_.values[static_cast<size_t>(value)].shape; }
 
-  /// Appends the loss on `prediction` and gives the network away.
-  Network finish(int prediction, const base::Tree& loss, const std::string& path);
+  /// A node that compares `prediction` with the targets by the loss of the configuration: the main one or an auxiliary one.
+  std::optional<int> add_loss(int prediction, double weight, const std::string& name, const base::Location& where);
+  /// Appends the main loss on `prediction` and gives the network away.
+  Network finish(int prediction);
   Network take() { return std::move(network_); }
 
  private:
@@ -63,6 +67,8 @@ class NetworkBuilder {
   void read_cost(const base::Tree* cost, const std::string& path, const std::string& name, int first,
                  const base::Location& where);
   void check_costs();
+  /// `tied: {weight: embedding_1.weight}` of the node `user`: its parameters that are those of earlier nodes.
+  void tie(const base::Tree& tied, const std::string& path, int user);
   std::optional<std::vector<int>> read_inputs(const base::Tree& inputs, const std::string& path);
   const LayerType* find_layer(const std::string& name) const;
   const CompositeType* find_composite(const std::string& name) const;
@@ -72,6 +78,8 @@ class NetworkBuilder {
   const LayerTypes& layers_;
   const CompositeTypes& composites_;
   const SampleShapes& data_;
+  const base::Tree& loss_;
+  const std::string loss_path_;
   base::Problems& problems_;
   Network network_;
   int lists_ = 0;                          // read so far

@@ -37,7 +37,9 @@ struct ParameterSpec {
   std::string name;  // "weight", "bias": PyTorch's name and layout
   Shape shape;
   Init init;
-  bool decays = true;  // weight decay applies (not to biases and norms, unless the user says so)
+  bool decays = true;   // weight decay applies (not to biases and norms, unless the user says so)
+  bool frozen = false;  // stays as it is initialised or loaded
+  std::string tied_to;  // the parameter that this one is, "embedding_1.weight"; empty: its own (Network::ties)
 };
 
 /// State that is saved but not trained: running averages.
@@ -67,6 +69,7 @@ struct Pass {
   int64_t mini_batch_targets = 0;  // of the whole mini-batch: what the loss is averaged over (samples, or real tokens)
   double progress = 0;             // share of the run's steps that are done, [0, 1)
   int64_t node = 0;                // index in the network's node list; the same for every partition
+  double loss_weight = 1;          // of the node, if it is a loss
 };
 
 /// Parameters of one node as its stage holds them, in the order of Layer::parameters / buffers.

@@ -32,14 +32,23 @@ struct Node {
   base::Location where;
   std::vector<ParameterSpec> parameters;
   std::vector<BufferSpec> buffers;
-  Cost cost;  // per sample
-  int64_t parameter_count() const;
+  Cost cost;                        // per sample
+  bool is_loss = false;             // the main loss, which is the last node, or an auxiliary one
+  double loss_weight = 1;           // of an auxiliary loss
+  int64_t parameter_count() const;  // without those tied to another node's
 };
 
 /// `cost:` of an entry of the network's own list: of all the nodes [first, last) that it became. Any unit; above 0.
 struct GivenCost {
   int first_node = 0, last_node = 0;
   double cost = 0;
+};
+
+/// A parameter that is another node's (embedding and output of a language model): one tensor, whose gradient is the sum of what
+/// all its users give, the owner first, then ascending nodes, added once a mini-batch.
+struct Tie {
+  int owner_node = 0, owner_parameter = 0;
+  int user_node = 0, user_parameter = 0;  // a later node
 };
 
 /// Owns its layers. Immutable once built; shared by all threads. The last node is the loss.
@@ -49,10 +58,16 @@ struct Network {
   int input = 0;                       // value 0: the samples
   int target = 1;                      // value 1: classes (or a token's at each position) or values to predict
   int prediction = -1;                 // value that the loss reads
+  std::vector<Tie> ties;               // ascending by user
   std::vector<GivenCost> given_costs;  // of all entries in order, or empty; they override measured and estimated ones
 
   int loss_node() const { return static_cast<int>(nodes.size()) - 1; }
   int64_t parameter_count() const;
+  const Tie* tie_of(int node, int parameter) const;  // null: the node's own
+  int loss_count() const;                            // 1 + auxiliary losses
+  int loss_index(int node) const;                    // 0: the main loss; auxiliary ones from 1, ascending
+  /// By node: does the main loss depend on it? The others belong to auxiliary losses, and evaluation leaves them out.
+  std::vector<bool> leads_to_loss() const;
 };
 
 /// What the data says about its samples.

@@ -17,11 +17,12 @@ StageMemory fixed_memory(const graph::Network& network, const StagePlan& stage, 
   for (int index = stage.first_node; index < stage.last_node; ++index) {
     const graph::Node& node = network.nodes[static_cast<size_t>(index)];
     const graph::Operation& operation = *stage.operations[static_cast<size_t>(index - stage.first_node)];
-    for (const graph::ParameterSpec& parameter : node.parameters) {
-      const size_t bytes = align_up(static_cast<size_t>(parameter.shape.elements()) * sizeof(float));
-      memory.parameters += bytes;
+    for (size_t i = 0; i < node.parameters.size(); ++i) {
+      const size_t bytes = align_up(static_cast<size_t>(node.parameters[i].shape.elements()) * sizeof(float));
+      const graph::Tie* tie = network.tie_of(index, static_cast<int>(i));
       memory.gradients += bytes;
-      memory.optimizer += bytes * static_cast<size_t>(optimizer_slots);
+      if (tie == nullptr || tie->owner_node < stage.first_node) memory.parameters += bytes;  // else it is in this stage
+      if (tie == nullptr) memory.optimizer += bytes * static_cast<size_t>(optimizer_slots);
     }
     for (const graph::BufferSpec& buffer : node.buffers)
       memory.buffers += align_up(static_cast<size_t>(buffer.shape.elements()) * sizeof(float));

@@ -149,7 +149,7 @@ MemoryModel memory_model(const CutRequest& request, const RecomputeRule& rule, i
     const graph::Operation& operation = *request.operations[static_cast<size_t>(index)];
     int64_t fixed = recompute ? rule.bytes(index) : 0;
     for (const graph::ParameterSpec& parameter : node.parameters)
-      fixed += parameter.shape.elements() * 4 * (2 + request.optimizer_slots);
+      fixed += parameter.shape.elements() * 4 * (2 + (parameter.tied_to.empty() ? request.optimizer_slots : 0));
     for (const graph::BufferSpec& buffer : node.buffers) fixed += buffer.shape.elements() * 4;
     for (const size_t bytes : {operation.batch_state_bytes(), operation.packed_weight_bytes(), operation.packed_gradient_bytes()})
       fixed += static_cast<int64_t>(align_up(bytes));

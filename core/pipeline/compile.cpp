@@ -13,6 +13,7 @@ using graph::Value;
 CompileState::CompileState(const CompileInput& input) : in(input) {
   const size_t values = in.network.values.size();
   needed.assign(values, false);
+  leads_to_loss = in.network.leads_to_loss();
   activation_in.assign(values, -1);
   gradient_in.assign(values, -1);
   gradient_out.assign(values, -1);
@@ -128,7 +129,7 @@ Instruction forward_call(CompileState& state, int node, std::vector<Place>& plac
 Place output_place(CompileState& state, int node, std::vector<Place>& places, bool training) {
   const graph::Node& n = state.node_at(node);
   const auto& edges = state.activations_out[static_cast<size_t>(n.output)];
-  if (node == state.in.network.loss_node()) return {Place::Kind::result, -1, 0, 0, 1};
+  if (n.is_loss) return {Place::Kind::result, state.in.network.loss_index(node), 0, 0, 1};
   if (!edges.empty()) return {Place::Kind::edge, edges.front(), 0, 0, 1};
   const bool keep = training && state.is_kept(node) && state.stays(n.output);
   const int input = n.inputs.front();
@@ -148,6 +149,7 @@ void write_forward(CompileState& state, std::vector<Instruction>& list, bool tra
   places.assign(network.values.size(), {});
   for (int node = state.in.first_node; node < state.in.last_node; ++node) {
     const graph::Node& n = state.node_at(node);
+    if (!training && !state.leads_to_loss[static_cast<size_t>(node)]) continue;
     Instruction instruction = forward_call(state, node, places);
     const auto out = static_cast<size_t>(n.output);
     places[out] = output_place(state, node, places, training);
@@ -181,7 +183,7 @@ void choose_recomputed(CompileState& state) {
     const graph::Node& n = state.node_at(node);
     const bool saves = state.participates(node) && state.operation(node).saved_bytes(state.in.largest_batch) > 0;
     const bool wanted = state.again[at] || saves || state.needed[static_cast<size_t>(n.output)];
-    state.again[at] = wanted && !state.kept[at] && node != state.in.network.loss_node();
+    state.again[at] = wanted && !state.kept[at] && !n.is_loss;
     if (!state.again[at]) continue;
     for (const int value : n.inputs)
       if (const int producer = state.in.network.values[static_cast<size_t>(value)].producer; producer >= state.in.first_node)

@@ -31,6 +31,7 @@ struct CompileState {
   TaskProgram* current = nullptr;
   bool splits_backward = false;
   std::vector<Buffer> buffers;
+  std::vector<bool> leads_to_loss;                            // by node of the network: evaluation runs it
   std::vector<bool> needed;                                   // by value: backward of this stage reads it
   std::vector<bool> kept;                                     // by node of the stage: its results stay
   std::vector<bool> again;                                    // by node of the stage: recomputed

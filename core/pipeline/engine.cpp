@@ -141,12 +141,13 @@ void Engine::run_on_all(F&& function) {
   dispatch({[](void* object, int device) { (*static_cast<Function*>(object))(device); }, &function});
 }
 
-void Engine::arrive_and_wait() {
+template <class F>
+void Engine::arrive_and_wait(F&& decision) {
   std::unique_lock lock(mutex_);
   const uint64_t round = barrier_round_;
   if (++arrived_ == plan_.schedule.devices) {
     arrived_ = 0;
-    decide();
+    decision();
     ++barrier_round_;
     barrier_.notify_all();
     return;
@@ -163,12 +164,23 @@ void Engine::decide() {
     loss += static_cast<double>(batch_->results[2 * i]);
     hits += static_cast<double>(batch_->results[2 * i + 1]);
   }
+  double auxiliary = 0;
+  int block = 0;
+  for (const graph::Node& node : plan_.network.nodes) {
+    if (!node.is_loss || &node == &plan_.network.nodes.back()) continue;
+    const float* results = batch_->results + 2 * plan_.micro_batches.mini_batch * ++block;
+    double sum = 0;
+    for (int64_t i = 0; i < samples; ++i) sum += static_cast<double>(results[2 * i]);
+    auxiliary += node.loss_weight * sum;
+  }
   double squares = 0;
   for (const double sum : sums_of_squares_) squares += sum;
-  result_.loss = loss / static_cast<double>(batch_->targets > 0 ? batch_->targets : samples);
+  const auto targets = static_cast<double>(batch_->targets > 0 ? batch_->targets : samples);
+  result_.loss = loss / targets;
+  result_.auxiliary_loss = auxiliary / targets;
   result_.hits = static_cast<int64_t>(hits);
   result_.gradient_norm = std::sqrt(squares);
-  result_.finite = std::isfinite(result_.loss) && std::isfinite(result_.gradient_norm);
+  result_.finite = std::isfinite(result_.loss) && std::isfinite(result_.auxiliary_loss) && std::isfinite(result_.gradient_norm);
   const bool clip = clip_norm_ > 0 && result_.gradient_norm > clip_norm_;
   gradient_scale_ = clip ? static_cast<float>(clip_norm_ / result_.gradient_norm) : 1.0F;
 }
@@ -184,17 +196,21 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
     for_stages_of(device, [](size_t, Stage& stage) { stage.begin(); });
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       stages_[static_cast<size_t>(task.stage)]->train(task, *batch_);
+    for_stages_of(device, [](size_t, Stage& stage) { stage.finish_gradients(); });
+    add_tied_gradients(device);
     for_stages_of(device, [&](size_t index, Stage& stage) {
-      stage.finish_gradients(std::span(sums_of_squares_).subspan(first_parameter_[index], stage.parameter_count()));
+      stage.sum_gradients(std::span(sums_of_squares_).subspan(first_parameter_[index], stage.parameter_count()));
     });
-    arrive_and_wait();
+    arrive_and_wait([this] { decide(); });
+    if (!result_.finite) return note_busy(device);
     for_stages_of(device, [&](size_t index, Stage& stage) {
       const auto mine = std::span(rules_).subspan(first_parameter_[index], stage.parameter_count());
-      if (result_.finite) {
-        for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
-        stage.update(mine);
-      }
+      for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
+      stage.update(mine);
     });
+    if (!plan_.network.ties.empty()) arrive_and_wait([] {});
+    copy_tied_parameters(device);
+    for_stages_of(device, [](size_t, Stage& stage) { stage.finish_update(); });
     note_busy(device);
   });
   result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -211,8 +227,38 @@ void Engine::evaluate(const MiniBatch& batch) {
   });
 }
 
+int Engine::stage_of(int node) const {
+  int stage = 0;
+  while (node >= plan_.stages[static_cast<size_t>(stage)].last_node) ++stage;
+  return stage;
+}
+
+void Engine::add_tied_gradients(int device) {
+  if (plan_.network.ties.empty()) return;
+  arrive_and_wait([] {});
+  for (const graph::Tie& tie : plan_.network.ties) {
+    const auto owner = static_cast<size_t>(stage_of(tie.owner_node)), user = static_cast<size_t>(stage_of(tie.user_node));
+    if (plan_.schedule.device_of[owner] == device) stages_[owner]->add_tied_gradient(tie, *stages_[user]);
+  }
+}
+
+void Engine::copy_tied_parameters(int device) {
+  for (const graph::Tie& tie : plan_.network.ties) {
+    const auto owner = static_cast<size_t>(stage_of(tie.owner_node)), user = static_cast<size_t>(stage_of(tie.user_node));
+    if (plan_.schedule.device_of[user] == device) stages_[user]->copy_tied_parameter(tie, *stages_[owner]);
+  }
+}
+
 void Engine::pack() {
-  run_on_all([this](int device) { for_stages_of(device, [](size_t, Stage& stage) { stage.pack(); }); });
+  run_on_all([this](int device) {
+    copy_tied_parameters(device);
+    for_stages_of(device, [](size_t, Stage& stage) { stage.pack(); });
+  });
+}
+
+void Engine::swap_averages() {
+  run_on_all([this](int device) { for_stages_of(device, [](size_t, Stage& stage) { stage.swap_averages(); }); });
+  pack();
 }
 
 void Engine::set_observer(InstructionObserver* observer) {

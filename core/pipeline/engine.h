@@ -21,11 +21,12 @@
 namespace gpipe::pipeline {
 
 struct StepResult {
-  double loss = 0;           // mean over the targets of the mini-batch
-  int64_t hits = 0;          // targets whose largest logit is the target's
-  double gradient_norm = 0;  // global, before clipping
-  bool finite = true;        // loss and gradient norm; if not, nothing was updated
-  double seconds = 0;        // wall time of the call
+  double loss = 0;            // mean over the targets of the mini-batch
+  double auxiliary_loss = 0;  // the auxiliary losses likewise, each times its weight
+  int64_t hits = 0;           // targets whose largest logit is the target's
+  double gradient_norm = 0;   // global, before clipping
+  bool finite = true;         // loss and gradient norm; if not, nothing was updated
+  double seconds = 0;         // wall time of the call
 };
 
 class Engine {
@@ -41,6 +42,8 @@ class Engine {
   StepResult train(const MiniBatch& batch, std::span<const device::Update> rules, double clip_norm);
   /// Forward only, with the running averages; results (and predictions) are written to the batch's arrays.
   void evaluate(const MiniBatch& batch);
+  /// Parameters change places with the averages in their last slot; packed.
+  void swap_averages();
   /// Must follow every write to tensors() from outside.
   void pack();
 
@@ -70,8 +73,13 @@ class Engine {
   void for_stages_of(int device, F&& function);
   void fail(std::exception_ptr error);
   void note_busy(int device);
-  void arrive_and_wait();  // all devices; the last one takes the decision
+  /// All devices; the last one runs `decision` before the others go on.
+  template <class F>
+  void arrive_and_wait(F&& decision);
   void decide();
+  int stage_of(int node) const;
+  void add_tied_gradients(int device);
+  void copy_tied_parameters(int device);
 
   const Plan& plan_;
   std::vector<std::unique_ptr<Stage>> stages_;

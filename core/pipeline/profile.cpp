@@ -52,7 +52,12 @@ std::vector<device::Update> still_rules(const Engine& engine) {
   switch (engine.plan().optimizer_slots) {
     case 0: return {engine.parameter_count(), device::SgdUpdate{}};
     case 1: return {engine.parameter_count(), device::MomentumUpdate{}};
-    default: return {engine.parameter_count(), device::AdamUpdate{}};
+    case 2: return {engine.parameter_count(), device::AdamUpdate{}};
+    default: {  // the average beside two slots
+      device::AdamUpdate update;
+      update.common.averaging = 0.5F;
+      return {engine.parameter_count(), update};
+    }
   }
 }
 

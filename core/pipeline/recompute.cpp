@@ -37,7 +37,7 @@ class StageItems {
     const int live = most_live(plan_.schedule, stage_, Work::forward, Work::backward_weight);
     std::map<int, Item> by_leader;
     for (int node = of_.first_node; node < of_.last_node; ++node) {
-      if (node == plan_.network.loss_node()) continue;
+      if (plan_.network.nodes[static_cast<size_t>(node)].is_loss) continue;
       const int leader = leader_of(node);
       Item& item = by_leader[leader];
       item.stage = stage_;
@@ -72,7 +72,7 @@ class StageItems {
     const graph::Value& value = output(node);
     if (needed(node) || value.consumers.size() != 1) return node;
     const int user = value.consumers.front();
-    return user >= of_.last_node || user == plan_.network.loss_node() ? node : leader_of(user);
+    return user >= of_.last_node || plan_.network.nodes[static_cast<size_t>(user)].is_loss ? node : leader_of(user);
   }
 
   const Plan& plan_;

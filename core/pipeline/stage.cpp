@@ -50,10 +50,13 @@ void Stage::lay_out_fixed_memory() {
     const graph::Node& node = plan_.network.nodes[static_cast<size_t>(index)];
     NodeMemory& memory = nodes_[static_cast<size_t>(index - stage_plan_.first_node)];
     for (const graph::ParameterSpec& spec : node.parameters) {
-      StateTensor tensor{node.name + "." + spec.name, take(spec.shape), take(spec.shape), {}, &spec, index};
+      const graph::Tie* tie = plan_.network.tie_of(index, static_cast<int>(memory.parameters.size()));
+      const bool is_here = tie != nullptr && tie->owner_node >= stage_plan_.first_node;
+      memory.parameters.push_back(is_here ? parameter(tie->owner_node, tie->owner_parameter) : take(spec.shape));
+      memory.gradients.push_back(take(spec.shape));
+      if (tie != nullptr) continue;
+      StateTensor tensor{node.name + "." + spec.name, memory.parameters.back(), memory.gradients.back(), {}, &spec, index};
       for (int slot = 0; slot < plan_.optimizer_slots; ++slot) tensor.slots.push_back(take(spec.shape));
-      memory.parameters.push_back(tensor.value);
-      memory.gradients.push_back(tensor.gradient);
       tensors_.push_back(std::move(tensor));
     }
     for (const graph::BufferSpec& spec : node.buffers) {
@@ -89,7 +92,10 @@ std::byte* Stage::address(const Place& place, const graph::Pass& pass, const Min
     }
     case Place::Kind::input: return batch.input + rows;
     case Place::Kind::target: return batch.target + rows;
-    case Place::Kind::result: return reinterpret_cast<std::byte*>(batch.results) + rows;
+    case Place::Kind::result: {  // one block of [N, 2] after the other
+      const auto block = static_cast<size_t>(place.index) * static_cast<size_t>(plan_.micro_batches.mini_batch) * sample_bytes;
+      return reinterpret_cast<std::byte*>(batch.results) + block + rows;
+    }
     case Place::Kind::prediction:
       return batch.predictions == nullptr ? nullptr : reinterpret_cast<std::byte*>(batch.predictions) + rows;
   }
@@ -123,7 +129,7 @@ void Stage::execute(const Instruction& instruction, const graph::Pass& pass, con
         break;
       }
       operation(instruction.node).backward_input(call, state);
-      if (instruction.node == plan_.network.loss_node()) clear_padding(pass, dx_.front());
+      if (plan_.network.nodes[static_cast<size_t>(instruction.node)].is_loss) clear_padding(pass, dx_.front());
       break;
     }
     case Instruction::Kind::add: stage_plan_.backend->add(inputs_[0], inputs_[1], output); break;
@@ -164,6 +170,7 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
   for (const Instruction& instruction : list) {
     if (aborted_->load(std::memory_order_relaxed)) throw Aborted{};
     pass.node = instruction.node;
+    pass.loss_weight = plan_.network.nodes[static_cast<size_t>(instruction.node)].loss_weight;
     try {
       execute(instruction, pass, batch, task);
     } catch (base::Error& error) {
@@ -233,28 +240,55 @@ void Stage::keep_up(int node, bool pack, Work work) {
   observer_->upkeep(index_, node, pack, seconds_since(start));
 }
 
-void Stage::finish_gradients(std::span<double> sums_of_squares) {
-  const auto start = Clock::now();
+void Stage::finish_gradients() {
+  part_start_ = Clock::now();
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
     keep_up(index, false, [&] {
       operation(index).finish_gradients(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, working_base_);
     });
-  for (size_t i = 0; i < parameter_count_; ++i)
-    keep_up(tensors_[i].node, false, [&] { sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensors_[i].gradient); });
-  part_done(TaskObserver::Part::gradients, start);
+}
+
+void Stage::add_tied_gradient(const graph::Tie& tie, const Stage& user) {
+  const TensorView& sum = gradient(tie.owner_node, tie.owner_parameter);
+  stage_plan_.backend->add(sum, user.gradient(tie.user_node, tie.user_parameter), sum);
+}
+
+void Stage::copy_tied_parameter(const graph::Tie& tie, const Stage& owner) {
+  const TensorView& from = owner.parameter(tie.owner_node, tie.owner_parameter);
+  const TensorView& to = parameter(tie.user_node, tie.user_parameter);
+  if (from.data != to.data) stage_plan_.backend->copy(from, to);
+}
+
+void Stage::sum_gradients(std::span<double> sums_of_squares) {
+  for (size_t i = 0; i < parameter_count_; ++i) {
+    const StateTensor& tensor = tensors_[i];
+    sums_of_squares[i] = 0;
+    if (tensor.spec->frozen) continue;
+    keep_up(tensor.node, false, [&] { sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensor.gradient); });
+  }
+  part_done(TaskObserver::Part::gradients, part_start_);
 }
 
 void Stage::update(std::span<const device::Update> rules) {
-  const auto start = Clock::now();
+  part_start_ = Clock::now();
   for (size_t i = 0; i < parameter_count_; ++i) {
     StateTensor& tensor = tensors_[i];
+    if (tensor.spec->frozen) continue;
     keep_up(tensor.node, false, [&] { stage_plan_.backend->update(rules[i], tensor.value, tensor.gradient, tensor.slots); });
   }
+}
+
+void Stage::finish_update() {
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
     keep_up(index, false,
             [&] { operation(index).finish_mini_batch(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state); });
   pack();
-  part_done(TaskObserver::Part::update, start);
+  part_done(TaskObserver::Part::update, part_start_);
+}
+
+void Stage::swap_averages() {
+  for (StateTensor& tensor : tensors_)
+    if (tensor.spec != nullptr) stage_plan_.backend->swap(tensor.value, tensor.slots.back());
 }
 
 void Stage::part_done(TaskObserver::Part part, TaskObserver::Time start) {

@@ -17,9 +17,10 @@ namespace gpipe::pipeline {
 
 /// One mini-batch as all stages see it. The arrays are the caller's and hold N samples.
 struct MiniBatch {
-  std::byte* input = nullptr;    // [N, sample shape]
-  std::byte* target = nullptr;   // [N, target shape]
-  float* results = nullptr;      // [N, 2]: loss and hits of each sample, over its targets, written by the last stage
+  std::byte* input = nullptr;   // [N, sample shape]
+  std::byte* target = nullptr;  // [N, target shape]
+  float* results =
+      nullptr;  // [losses, N, 2]: loss and hits of each sample, over its targets; the main loss, then the auxiliary ones
   float* predictions = nullptr;  // [N, prediction shape] or null
   int64_t samples = 0;           // valid rows; 0 means N. The rest counts for nothing, but batch norm sees it
   int64_t targets = 0;           // in the valid rows, what the loss is averaged over; 0 means one a valid row
@@ -89,10 +90,22 @@ class Stage {
   void train(const Task& task, const MiniBatch& batch);
   /// The forward of one micro-batch with the running averages.
   void evaluate(int micro, const MiniBatch& batch);
-  /// After train: gradients in PyTorch's layout; the sum of squares of each parameter's, in the order of parameters().
-  void finish_gradients(std::span<double> sums_of_squares);
-  /// One rule a parameter (weight decay differs), then running averages and packed copies.
+  // After train, in this order; between them the engine adds up and hands on what is tied.
+  /// Gradients in PyTorch's layout.
+  void finish_gradients();
+  /// The sum of squares of each parameter's gradient, in the order of tensors(); 0 for frozen ones.
+  void sum_gradients(std::span<double> sums_of_squares);
+  /// One rule a parameter (weight decay differs).
   void update(std::span<const device::Update> rules);
+  /// Running averages and packed copies.
+  void finish_update();
+
+  /// The owner's gradient += that of a user; the user's thread is idle.
+  void add_tied_gradient(const graph::Tie& tie, const Stage& user);
+  /// The user's copy = the owner's parameter, nothing if both are the same memory; the owner's thread is idle.
+  void copy_tied_parameter(const graph::Tie& tie, const Stage& owner);
+  /// Every parameter changes places with its last slot, the average of its values (device::UpdateCommon::averaging).
+  void swap_averages();
   /// After parameters were written from outside.
   void pack();
 
@@ -111,6 +124,9 @@ class Stage {
 
   void lay_out_fixed_memory();
   void part_done(TaskObserver::Part part, TaskObserver::Time start);
+  const NodeMemory& memory_of(int node) const { return nodes_[static_cast<size_t>(node - stage_plan_.first_node)]; }
+  const TensorView& parameter(int node, int index) const { return memory_of(node).parameters[static_cast<size_t>(index)]; }
+  const TensorView& gradient(int node, int index) const { return memory_of(node).gradients[static_cast<size_t>(index)]; }
   void run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
   void execute(const Instruction& instruction, const graph::Pass& pass, const MiniBatch& batch, const Task& task);
   /// Rows that only fill up a mini-batch send no gradient.
@@ -142,6 +158,7 @@ class Stage {
   const std::atomic<bool>* aborted_ = nullptr;
   std::vector<TensorView> inputs_, dx_;  // reused by every call
   double busy_seconds_ = 0;
+  TaskObserver::Time part_start_;
   InstructionObserver* observer_ = nullptr;
   TaskObserver* task_observer_ = nullptr;
 };

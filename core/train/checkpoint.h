@@ -2,6 +2,7 @@
 //
 //   checkpoints/step-00000123/
 //     model.safetensors        weights and buffers under whole-model names, whatever the partitions
+//     average.safetensors      the same with the averages of the weights, if the run keeps them (train.ema_decay)
 //     optimizer.safetensors    slots, as `<parameter>.<slot>`           (either in shards with an index when large)
 //     state.json               where the run stood, as the trainer wrote it
 //     manifest.json            written last: run, step, sizes, checksums
@@ -28,6 +29,7 @@ struct CheckpointContents {
   std::string run;  // id of the run
   int64_t step = 0;
   std::vector<NamedTensor> model;
+  std::vector<NamedTensor> average;  // empty: the run keeps none
   std::vector<NamedTensor> optimizer;
   nlohmann::json state;
 };
@@ -63,10 +65,11 @@ struct Checkpoint {
   std::string run;
   int64_t step = 0;
   nlohmann::json state;
-  std::vector<Safetensors> model_files, optimizer_files;  // own the bytes
+  std::vector<Safetensors> model_files, average_files, optimizer_files;  // own the bytes
   std::vector<std::string> warnings;
 
-  std::vector<NamedTensor> model() const;  // views, valid while this lives
+  std::vector<NamedTensor> model() const;    // views, valid while this lives
+  std::vector<NamedTensor> average() const;  // empty: the run kept none
   std::vector<NamedTensor> optimizer() const;
 };
 

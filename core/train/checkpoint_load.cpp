@@ -44,6 +44,10 @@ class FolderReader {
                           stranger(bytes));
   }
 
+  bool has(const std::string& stem) const {
+    return manifest_.files.count(stem + ".safetensors") + manifest_.files.count(stem + ".safetensors.index.json") > 0;
+  }
+
   std::vector<Safetensors> tensors(const std::string& stem) {
     std::set<std::string> names;
     const std::string single = stem + ".safetensors", index = single + ".index.json";
@@ -141,6 +145,7 @@ void check_finite_as(const NamedTensor& tensor, const std::string& folder) {
 }  // namespace
 
 std::vector<NamedTensor> Checkpoint::model() const { return gather(model_files); }
+std::vector<NamedTensor> Checkpoint::average() const { return gather(average_files); }
 std::vector<NamedTensor> Checkpoint::optimizer() const { return gather(optimizer_files); }
 
 Checkpoint load_checkpoint(const std::string& folder) {
@@ -158,8 +163,10 @@ Checkpoint load_checkpoint(const std::string& folder) {
   checkpoint.run = reader.manifest().run;
   checkpoint.step = reader.manifest().step;
   checkpoint.model_files = reader.tensors("model");
+  if (reader.has("average")) checkpoint.average_files = reader.tensors("average");
   checkpoint.optimizer_files = reader.tensors("optimizer");
   check_unique(checkpoint.model(), folder);
+  check_unique(checkpoint.average(), folder);
   check_unique(checkpoint.optimizer(), folder);
   const auto state = reader.verified("state.json");
   checkpoint.state = parse_strict_json(FolderReader::as_text(state), reader.path_of("state.json"));

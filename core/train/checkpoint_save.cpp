@@ -53,6 +53,7 @@ void write_folder(base::FileSystem& files, const std::string& folder, const Chec
   FolderWriter writer(files, folder);
   const Metadata metadata{{"format", "pt"}, {"run", contents.run}, {"step", std::to_string(contents.step)}};
   writer.write_set("model", contents.model, metadata, policy.shard_bytes);
+  if (!contents.average.empty()) writer.write_set("average", contents.average, metadata, policy.shard_bytes);
   writer.write_set("optimizer", contents.optimizer, metadata, policy.shard_bytes);
   writer.write("state.json", contents.state.dump(2) + "\n");
   const std::string manifest = write_manifest({contents.run, contents.step, writer.digests()});

@@ -24,6 +24,8 @@ class Optimizer {
 
   /// Names of the state tensors a parameter has, PyTorch's where it has them ("momentum_buffer"); checkpoints use them.
   virtual std::vector<std::string> slots() const = 0;
+  /// Is the last slot the average of the parameter's values (core/train/averaged.h)? It starts as the parameter itself.
+  virtual bool averages() const { return false; }
   /// What a slot holds before the first update.
   virtual float initial(size_t /*slot*/) const { return 0.0F; }
   /// The update number `updates` (from 0) at `learning_rate`; `decays`: whether weight decay applies to the parameter.

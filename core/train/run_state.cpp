@@ -34,11 +34,28 @@ std::vector<NamedTensor> model_tensors(const pipeline::Engine& engine) {
   return tensors;
 }
 
+/// As the model, with the averages of the parameters in place of the parameters.
+std::vector<NamedTensor> average_tensors(const pipeline::Engine& engine) {
+  std::vector<NamedTensor> tensors;
+  for (const pipeline::StateTensor* tensor : engine.tensors())
+    tensors.push_back(named(tensor->name, tensor->spec != nullptr ? tensor->slots.back() : tensor->value));
+  return tensors;
+}
+
+void require_average(const Checkpoint& checkpoint) {
+  if (checkpoint.average_files.empty())
+    throw base::CheckpointError(
+        "{}: it was saved without train.ema_decay, there is no average of the weights in it; set "
+        "train.ema_decay to 0 to do without",
+        checkpoint.folder);
+}
+
 std::vector<NamedTensor> optimizer_tensors(const pipeline::Engine& engine, const Optimizer& optimizer) {
   std::vector<NamedTensor> tensors;
   const std::vector<std::string> slots = optimizer.slots();
+  const size_t averages = optimizer.averages() ? 1 : 0;  // have a file of their own
   for (const pipeline::StateTensor* tensor : engine.tensors())
-    for (size_t slot = 0; slot < tensor->slots.size(); ++slot)
+    for (size_t slot = 0; slot + averages < tensor->slots.size(); ++slot)
       tensors.push_back(named(tensor->name + "." + slots[slot], tensor->slots[slot]));
   return tensors;
 }
@@ -59,6 +76,7 @@ std::string RunSaver::save(const TrainState& state) {
   contents.run = facts_.run;
   contents.step = state.step;
   contents.model = model_tensors(engine_);
+  if (optimizer_.averages()) contents.average = average_tensors(engine_);
   contents.optimizer = optimizer_tensors(engine_, optimizer_);
   contents.state = {{"step", state.step},
                     {"updates", state.updates},
@@ -79,13 +97,18 @@ std::string RunSaver::save(const TrainState& state) {
   return save_checkpoint(files_, root_, contents, policy).folder;
 }
 
-void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint) {
-  copy_into(checkpoint.model(), model_tensors(engine), "model", checkpoint.folder);
+void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint, bool averaged) {
+  if (averaged) require_average(checkpoint);
+  copy_into(averaged ? checkpoint.average() : checkpoint.model(), model_tensors(engine), "model", checkpoint.folder);
   engine.pack();
 }
 
 TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, const Checkpoint& checkpoint) {
   copy_into(checkpoint.model(), model_tensors(engine), "model", checkpoint.folder);
+  if (optimizer.averages()) {
+    require_average(checkpoint);
+    copy_into(checkpoint.average(), average_tensors(engine), "average", checkpoint.folder);
+  }
   copy_into(checkpoint.optimizer(), optimizer_tensors(engine, optimizer), "optimizer", checkpoint.folder);
   engine.pack();
   TrainState state;

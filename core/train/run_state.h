@@ -37,8 +37,9 @@ class RunSaver final : public CheckpointSaver {
   const CheckpointOptions& options_;
 };
 
-/// Weights and running averages into the engine, which is packed. CheckpointError naming the first difference.
-void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint);
+/// Weights (or their averages over the updates) and running averages into the engine, which is packed. CheckpointError naming the
+/// first difference.
+void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint, bool averaged);
 /// The same with the optimizer's slots, and where the run stood.
 TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, const Checkpoint& checkpoint);
 /// CheckpointError when the checkpoint is of other layers or of another optimizer: shapes alone do not tell relu from gelu.

@@ -28,7 +28,8 @@ Trainer::Trainer(const TrainerParts& parts) : parts_(parts) {
   rules_.resize(parts_.engine.parameter_count());
   for (size_t i = 0; i < rules_.size(); ++i)
     decays_.push_back(parts_.options.decay_norms_and_biases || parts_.engine.tensors()[i]->spec->decays);
-  results_.resize(static_cast<size_t>(2 * parts_.engine.plan().micro_batches.mini_batch));
+  const pipeline::Plan& plan = parts_.engine.plan();
+  results_.resize(static_cast<size_t>(2 * plan.micro_batches.mini_batch * plan.network.loss_count()));
 }
 
 int64_t Trainer::total_steps() const {
@@ -42,6 +43,7 @@ void Trainer::initialise() {
     graph::initialise(*tensor->spec, tensor->name, static_cast<uint64_t>(parts_.options.seed), values);
     for (size_t slot = 0; slot < tensor->slots.size(); ++slot)
       std::fill_n(tensor->slots[slot].f32(), tensor->slots[slot].elements(), parts_.optimizer.initial(slot));
+    if (parts_.optimizer.averages()) std::copy(values.begin(), values.end(), tensor->slots.back().f32());
   }
   parts_.engine.pack();
   state_ = {};
@@ -83,6 +85,7 @@ StepReport Trainer::report_of(const pipeline::StepResult& result, const Batch& b
   report.epoch = batch.epoch + 1;
   report.total_steps = total_steps();
   report.loss = result.loss;
+  report.auxiliary_loss = result.auxiliary_loss;
   report.accuracy = static_cast<double>(result.hits) / static_cast<double>(batch.targets);
   report.learning_rate = learning_rate;
   report.gradient_norm = result.gradient_norm;
@@ -124,12 +127,20 @@ void Trainer::one_step() {
   state_.updates += result.finite ? 1 : 0;
   state_.epoch = batch.last_of_epoch ? batch.epoch + 1 : batch.epoch;
   state_.batch = batch.last_of_epoch ? 0 : batch.index + 1;
-  if (validation_is_due(report)) last_validation_ = report.validation = evaluate(parts_.engine, *parts_.validation);
+  if (validation_is_due(report)) last_validation_ = report.validation = validate();
   const bool due = checkpoint_is_due(report);
   const bool best = note_best(report, due);
   last_ = report;
   for (TrainObserver* observer : observers_) observer->step_done(report);
   if (due || best) save();
+}
+
+Evaluation Trainer::validate() {
+  const bool averages = parts_.optimizer.averages();
+  if (averages) parts_.engine.swap_averages();
+  const Evaluation evaluation = evaluate(parts_.engine, *parts_.validation);
+  if (averages) parts_.engine.swap_averages();
+  return evaluation;
 }
 
 bool Trainer::validation_is_due(const StepReport& report) const {

@@ -43,6 +43,7 @@ struct StepReport {
   int64_t epoch = 0;  // counts from 1
   int64_t total_steps = 0;
   double loss = 0, accuracy = 0, learning_rate = 0, gradient_norm = 0;
+  double auxiliary_loss = 0;  // of auxiliary heads, each times its weight; not in `loss`
   bool updated = true;
   double samples_per_second = 0, seconds = 0, seconds_waiting = 0;  // of this step; waiting for data
   std::vector<double> busy_seconds;                                 // by device, of the step
@@ -110,6 +111,7 @@ class Trainer {
 
  private:
   void one_step();
+  Evaluation validate();  // of the averages, where the optimizer keeps them
   bool validation_is_due(const StepReport& report) const;
   bool checkpoint_is_due(const StepReport& report) const;
   bool note_best(const StepReport& report, bool checkpoint_is_due);  // true when this is the best so far

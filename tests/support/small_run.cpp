@@ -51,7 +51,7 @@ MadeBatch::MadeBatch(const SmallRun& run, int64_t at) : step(at) {
   target.resize(samples);
   for (size_t i = 0; i < samples; ++i)
     target[i] = static_cast<int32_t>(random.below(1000000 + i, static_cast<uint32_t>(run.classes)));
-  results.resize(2 * samples);
+  results.resize(2 * samples * static_cast<size_t>(1 + run.auxiliary_losses));
 }
 
 pipeline::MiniBatch MadeBatch::view(uint64_t seed) {

@@ -24,6 +24,7 @@ struct SmallRun {
   double learning_rate = 0.05;
   double clip_norm = 1.0;
   uint64_t seed = 3;
+  int auxiliary_losses = 0;  // that the network has
 };
 
 /// All that two runs must share, bit for bit.

@@ -61,6 +61,7 @@ class CpuBackend final : public Backend {
   void add(const TensorView& a, const TensorView& b, const TensorView& out) override { cpu::add(team_, a, b, out); }
   void copy(const TensorView& from, const TensorView& to) override { cpu::copy(team_, from, to); }
   void fill(const TensorView& to, float value) override { cpu::fill(team_, to, value); }
+  void swap(const TensorView& a, const TensorView& b) override { cpu::swap(team_, a, b); }
   double sum_of_squares(const TensorView& x) override { return cpu::sum_of_squares(team_, x); }
   void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
               std::span<const TensorView> slots) override {

@@ -24,6 +24,7 @@ std::unique_ptr<ConcatOp> make_concat(const Team&);
 void add(const Team&, const TensorView& a, const TensorView& b, const TensorView& out);
 void copy(const Team&, const TensorView& from, const TensorView& to);
 void fill(const Team&, const TensorView& to, float value);
+void swap(const Team&, const TensorView& a, const TensorView& b);
 double sum_of_squares(const Team&, const TensorView& x);
 void update(const Team&, const Update& rule, const TensorView& weight, const TensorView& gradient,
             std::span<const TensorView> slots);

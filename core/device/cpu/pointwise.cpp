@@ -2,6 +2,7 @@
 #include "core/device/cpu/ops.h"
 #include "core/device/cpu/skeletons.h"
 
+#include <algorithm>
 #include <functional>
 
 namespace gpipe::device::cpu {
@@ -11,7 +12,7 @@ namespace {
 template <class Rule>
 void update_all(int threads, int64_t count, const Rule& rule, float* weight, const float* gradient,
                 std::span<const TensorView> slots) {
-  GP_CHECK_EQ(slots.size(), static_cast<size_t>(Rule::slots));
+  GP_CHECK_EQ(slots.size(), static_cast<size_t>(Rule::slots + (rule.common.averaging > 0 ? 1 : 0)));
   float* first = Rule::slots > 0 ? slots[0].f32() : nullptr;
   float* second = Rule::slots > 1 ? slots[1].f32() : nullptr;
   each_part(threads, count, count, [=](int64_t begin, int64_t end) {
@@ -80,6 +81,13 @@ void fill(const Team& team, const TensorView& to, float value) {
             [=](int64_t begin, int64_t end) { std::fill(target + begin, target + end, value); });
 }
 
+void swap(const Team& team, const TensorView& a, const TensorView& b) {
+  GP_CHECK_EQ(a.bytes(), b.bytes());
+  float *left = a.f32(), *right = b.f32();
+  each_part(team.threads, a.elements(), a.elements(),
+            [=](int64_t begin, int64_t end) { std::swap_ranges(left + begin, left + end, right + begin); });
+}
+
 double sum_of_squares(const Team& team, const TensorView& x) {
   const float* data = x.f32();
   return fixed_order_sum(team.threads, x.elements(), [=](int64_t i) {
@@ -91,7 +99,15 @@ double sum_of_squares(const Team& team, const TensorView& x) {
 void update(const Team& team, const Update& rule, const TensorView& weight, const TensorView& gradient,
             std::span<const TensorView> slots) {
   const int64_t count = weight.elements();
-  std::visit([&](const auto& one) { update_all(team.threads, count, one, weight.f32(), gradient.f32(), slots); }, rule);
+  std::visit(
+      [&](const auto& one) {
+        update_all(team.threads, count, one, weight.f32(), gradient.f32(), slots);
+        const float share = one.common.averaging;
+        if (share <= 0) return;
+        float* average = slots.back().f32();
+        each_element(team.threads, count, weight.f32(), average, average, [=](float w, float a) { return a + share * (w - a); });
+      },
+      rule);
 }
 
 std::unique_ptr<ConcatOp> make_concat(const Team& team) { return std::make_unique<CpuConcat>(team); }

@@ -23,6 +23,7 @@ struct UpdateCommon {
   float gradient_scale = 1;
   float l2 = 0;
   float decoupled = 0;
+  float averaging = 0;  // above 0: the last slot, beyond the rule's own, becomes average + averaging * (weight - average)
 
   GPIPE_BOTH float prepare(float& weight, float gradient) const {
     const float scaled = gradient * gradient_scale + l2 * weight;
