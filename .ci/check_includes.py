@@ -26,6 +26,7 @@ VENDORS = [
     (r'omp\.h', ['core/device/cpu']),
     (r'yaml-cpp', ['app']),
     (r'CLI/', ['app']),
+    (r'graphviz/', ['app']),
     (r'jpeglib|png\.h', ['data']),
 ]
 

@@ -30,6 +30,7 @@ struct Verb {
   // Flags of its own whose values have a type and a range: the keys of a field set, and how they come into the command.
   base::FieldTable (*values)() = nullptr;
   void (*read_values)(const base::Tree& values, Command& command, base::Problems& problems) = nullptr;
+  bool shortcuts = true;  // with a configuration: the flags that are short for a --set
 };
 
 base::FieldSet<Command> train_flags() {
@@ -43,6 +44,19 @@ base::FieldSet<Command> train_flags() {
 base::FieldTable train_values() { return train_flags().table(); }
 void read_train_values(const base::Tree& values, Command& command, base::Problems& problems) {
   train_flags().read(values, "", command, problems);
+}
+base::FieldSet<Command> describe_flags() {
+  base::FieldSet<Command> f{"describe"};
+  f.add("--input", &Command::describe_input)
+      .help("shape of a sample, as in 224,224,3 or tokens:1024, instead of the definition's or the data's");
+  f.add("--dot", &Command::dot).help("a file for the graph in Graphviz's language");
+  f.add("--svg", &Command::svg).help("a file for a drawing of the graph");
+  f.add("--depth", &Command::depth).range(0, 100).unit("levels").help("of names that are drawn; below them a block is one box");
+  return f;
+}
+base::FieldTable describe_values() { return describe_flags().table(); }
+void read_describe_values(const base::Tree& values, Command& command, base::Problems& problems) {
+  describe_flags().read(values, "", command, problems);
 }
 base::FieldSet<Command> plan_flags() {
   base::FieldSet<Command> f{"plan"};
@@ -82,6 +96,13 @@ const std::vector<Verb>& verbs() {
        read_simulate_values},
       {"profile", "measure what every node of the network takes", true, {"--profile-output", "--json"}},
       {"check", "validate a configuration with its data, network and plan; nothing is made or trained", true, {"--output"}},
+      {"describe",
+       "show what a network expands to: layers, shapes, parameters, operations, a drawing",
+       true,
+       {"--json"},
+       describe_values,
+       read_describe_values,
+       false},
       {"config", "print the merged configuration", true, {"--output"}},
       {"devices", "list the devices of this machine", false, {}},
       {"version", "print the version", false, {}},
@@ -170,7 +191,7 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
 std::string value_name(const base::FieldInfo& info) {
   if (info.unit == "ms") return "MS";
   if (info.type == base::FieldInfo::Type::integer) return "N";
-  return info.type == base::FieldInfo::Type::number ? "X" : info.key == "--svg" ? "FILE" : "NAME";
+  return info.type == base::FieldInfo::Type::number ? "X" : info.key == "--svg" || info.key == "--dot" ? "FILE" : "NAME";
 }
 
 void add_values(CLI::App& sub, const Verb& verb, Filled& filled) {
@@ -210,13 +231,19 @@ void read_values(const Verb& verb, const Filled& filled, Command& command) {
 }
 
 void add_configuration(CLI::App& sub, const Verb& verb, const std::vector<Section>& sections, Filled& filled) {
-  sub.add_option("CONFIG", filled.config_file, "configuration, a YAML file")->type_name("FILE");
-  sub.add_option("--set", filled.sets, "set one value, e.g. train.seed=3 or network.0.conv2d.bias=false; repeatable")
+  const bool describes = verb.name == "describe";
+  sub.add_option(describes ? "NETWORK" : "CONFIG", filled.config_file,
+                 describes ? "network file or configuration, in YAML" : "configuration, a YAML file")
+      ->type_name("FILE");
+  sub.add_option("--set", filled.sets,
+                 describes ? "set one parameter of the network, e.g. L=36; repeatable"
+                           : "set one value, e.g. train.seed=3, network.params.L=36, network.0.conv2d.bias=false; repeatable")
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
   for (const Shortcut& shortcut : shortcuts) {
+    if (!verb.shortcuts) break;
     if (std::string_view(shortcut.flag) == "--output" && !has(verb, "--output")) continue;
     sub.add_option(shortcut.flag, filled.shortcut_values[shortcut.flag], shortcut_help(sections, shortcut.path))
         ->type_name(shortcut.value_name);

@@ -17,7 +17,10 @@ struct Command {
   std::vector<Override> overrides;  // --set and the shortcut flags, in that order
   bool profile = false;
   bool search = false;         // plan: try all pipelines
-  std::string svg;             // plan: a file for the picture; empty: none
+  std::string svg;             // plan, describe: a file for the picture; empty: none
+  std::string dot;             // describe: a file for the graph; empty: none
+  int64_t depth = 0;           // describe: levels of names that are drawn; 0: as many as can be read
+  std::string describe_input;  // describe: a sample's shape, "224,224,3"; empty: the definition's, or the data's
   std::string profile_from;    // train, plan: a saved profile; empty: none
   std::string profile_output;  // profile: a file; empty: none
   bool resume = false;

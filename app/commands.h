@@ -15,6 +15,7 @@ int run_plan_of_costs(const Command& command, const Catalog& catalog);  // plan 
 int run_profile(const Command& command, const Catalog& catalog);
 int run_verify(const Command& command, const Catalog& catalog);
 int run_help(const Command& command, const Catalog& catalog);
+int run_describe(const Command& command, const Catalog& catalog);
 int run_check(const Command& command, const Catalog& catalog);
 int run_config(const Command& command, const Catalog& catalog);
 int run_devices(const Command& command, const Catalog& catalog);

@@ -66,11 +66,14 @@ std::unique_ptr<Composition> compose(RunConfig config, bool calibrate) {
   c->rate = train::make_rate(c->config.train.schedule, "train.schedule", settings);
   if (c->optimizer && c->config.train.ema_decay > 0)
     c->optimizer = train::averaged(std::move(c->optimizer), c->config.train.ema_decay);
+  c->parts = train::read_parts(c->config.train.parts, "train.parts", settings);
+  c->init_from = train::read_init_from(c->config.train.init_from, "train.init_from", settings);
   settings.throw_if_any();  // before the data, whose own errors would hide these
   base::Problems problems;
   open_data(*c, problems);
   if (c->data.train) {
     build_network(*c, problems);
+    if (problems.empty()) train::freeze_parts(*c->network, c->parts, problems);
     warn_of_long_intervals(*c, problems);
   }
   problems.throw_if_any();

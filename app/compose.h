@@ -7,9 +7,12 @@
 #include "core/pipeline/plan.h"
 #include "core/train/data.h"
 #include "core/train/optimizer.h"
+#include "core/train/parts.h"
 #include "core/train/rate.h"
+#include "core/train/transfer.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +24,8 @@ struct Composition {
   std::unique_ptr<train::Optimizer> optimizer;
   std::unique_ptr<train::Rate> rate;
   std::unique_ptr<graph::Network> network;
+  std::vector<train::Part> parts;
+  std::optional<train::InitFrom> init_from;
   std::unique_ptr<pipeline::Plan> plan;        // refers to the network
   std::vector<pipeline::NodeProfile> profile;  // by node; empty unless measured
   std::string costs_from;                      // where the times come from, in words

@@ -14,7 +14,9 @@ using train::TrainOptions;
 
 base::FieldSet<Parts> part_fields() {
   base::FieldSet<Parts> f{"configuration"};
-  f.add("network", &Parts::network).required().help("layers in order, or {file: PATH, parameters...}");
+  f.add("network", &Parts::network)
+      .required()
+      .help("layers in order, or a map with layers, params and blocks, or {file: PATH, params: {...}}");
   f.add("pipeline", &Parts::pipeline).help("how the network is divided and run");
   f.add("data", &Parts::data).required().help("what is learned from");
   f.add("train", &Parts::train).required().help("how it is learned");
@@ -113,6 +115,16 @@ base::FieldSet<TrainOptions> train_fields() {
           "average of the weights over updates, evaluated and saved beside them; update n has at most (1 + n) / (10 + n); 0: "
           "none");
   f.add("clip_norm", &TrainOptions::clip_norm).range(0, 1e9).help("largest norm of the whole gradient; 0: no limit");
+  f.add("init_from", &TrainOptions::init_from)
+      .help("checkpoint folder or safetensors file to start from, or {path, names, fresh, average}")
+      .raw_schema(R"({"anyOf": [{"type": ["string", "null"]}, {"type": "object", "properties": {
+          "path": {"type": "string"}, "names": {"type": "object"}, "average": {"type": "boolean"},
+          "fresh": {"type": "array", "items": {"type": "string"}}}, "required": ["path"], "additionalProperties": false}]})");
+  f.add("parts", &TrainOptions::parts)
+      .help("parts that learn in their own way: a list of {match, learning_rate (a factor), frozen}; the last match counts")
+      .raw_schema(R"({"type": ["array", "null"], "items": {"type": "object", "properties": {"match": {"type": "string"},
+          "learning_rate": {"type": "number"}, "frozen": {"type": "boolean"}}, "required": ["match"],
+          "additionalProperties": false}})");
   f.add("decay_norms_and_biases", &TrainOptions::decay_norms_and_biases).help("weight decay for norms and biases too");
   f.add("seed", &TrainOptions::seed).at_least(0).help("of initial weights, order, dropout, augmentation");
   f.add("validate_every", &TrainOptions::validate_every).range(0, 1e12).unit("steps").help("0: at the end of each epoch");

@@ -34,16 +34,16 @@ class Run {
           c_->data.validation, train::validation_loader(c_->config.data, c_->data.normalization, c_->config.train.batch_size));
   }
 
-  base::ExitCode go(RunRecord& record) {
+  base::ExitCode go(RunRecord& record, const train::Transfer* transfer) {
     const bool has_classes = c_->data.train->spec().classes > 0;
     std::optional<train::Newest> from;
     if (command_.resume) from = train::find_newest(folder_.checkpoints());
     const train::RunFacts facts = facts_of(*c_, from ? from->checkpoint.run : train::new_run_id());
     train::RunSaver saver(base::real_files(), folder_.checkpoints(), engine_, *c_->optimizer, facts, c_->config.checkpoint);
-    train::Trainer trainer(
-        {engine_, data_, validation_.get(), *c_->optimizer, *c_->rate, c_->config.train, c_->config.checkpoint, &saver});
+    train::Trainer trainer({engine_, data_, validation_.get(), *c_->optimizer, *c_->rate, c_->config.train, c_->config.checkpoint,
+                            &saver, &c_->parts});
     try {
-      start(trainer, from, facts);
+      start(trainer, from, facts, transfer);
       MetricsFile metrics(folder_, *c_->plan, c_->config.output.log_every);
       trainer.add_observer(metrics);
       StepTimes times;
@@ -73,7 +73,8 @@ class Run {
   uint64_t seed() const { return static_cast<uint64_t>(c_->config.train.seed); }
 
   /// Fresh parameters, or those of a checkpoint; either way there is one to go on from before the first step.
-  void start(train::Trainer& trainer, std::optional<train::Newest>& from, const train::RunFacts& facts) {
+  void start(train::Trainer& trainer, std::optional<train::Newest>& from, const train::RunFacts& facts,
+             const train::Transfer* transfer) {
     const int64_t swept = train::sweep_temporaries(base::real_files(), folder_.checkpoints());
     if (swept > 0) fmt::print(stderr, "note: removed {} unfinished checkpoint{}\n", swept, swept == 1 ? "" : "s");
     if (from) {
@@ -90,7 +91,7 @@ class Run {
         fmt::print("nothing is left to do: the run has its {} steps\n", trainer.total_steps());
       from.reset();
     } else {
-      trainer.initialise();
+      trainer.initialise(transfer);
       trainer.save();
     }
     folder_.write("plan.json", page_.json().dump(2) + "\n");
@@ -125,12 +126,17 @@ int run_train(const Command& command, const Catalog& catalog) {
     if (command.json) fmt::print("{}\n", page.json().dump());
     return 0;
   }
+  std::optional<train::Transfer> transfer;
+  if (composition->init_from && !command.resume) {
+    transfer.emplace(*composition->init_from, *composition->network);
+    if (!command.quiet) fmt::print("starting from {}\n", transfer->summary());
+  }
   RunFolder folder(command.resume_from.empty() ? composition->config.output_folder() : command.resume_from,
                    command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh);
   RunRecord record(command, *composition, page, folder);
   try {
     Run run(command, *composition, page, folder);
-    return static_cast<int>(run.go(record));
+    return static_cast<int>(run.go(record, transfer ? &*transfer : nullptr));
   } catch (...) {
     record.failed(std::current_exception(), nullptr);
     throw;

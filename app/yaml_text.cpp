@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -14,6 +15,8 @@
 
 namespace gpipe::app {
 namespace {
+
+constexpr char k_open = '\x01', k_close = '\x02', k_comma = '\x03';  // stand for { } , in a hidden expression
 
 using base::ConfigError;
 
@@ -101,6 +104,30 @@ std::string clean_text(const std::string& text, const std::string& source, size_
     i += length;
   }
   return clean;
+}
+
+std::string hide_expressions(std::string text) {
+  constexpr std::string_view allowed = " +-*/%(),_";
+  for (size_t at = text.find("${"); at != std::string::npos; at = text.find("${", at + 1)) {
+    const auto belongs = [&](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || allowed.find(c) != allowed.npos;
+    };
+    const auto end = std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(at) + 2, text.end(), belongs);
+    if (end == text.end() || *end != '}') continue;
+    text[at + 1] = k_open;
+    std::replace(text.begin() + static_cast<std::ptrdiff_t>(at), end, ',', k_comma);
+    *end = k_close;
+  }
+  return text;
+}
+
+std::string show_expressions(std::string text) {
+  for (size_t at = text.find({'$', k_open}); at != std::string::npos; at = text.find({'$', k_open}, at + 1)) {
+    const size_t end = std::min(text.find(k_close, at), text.size() - 1);
+    text[at + 1] = '{';
+    for (size_t i = at; i <= end; ++i) text[i] = text[i] == k_comma ? ',' : text[i] == k_close ? '}' : text[i];
+  }
+  return text;
 }
 
 }  // namespace gpipe::app

@@ -13,4 +13,9 @@ std::string read_text_file(const std::string& path, size_t limit);
 /// ConfigError with the place.
 std::string clean_text(const std::string& text, const std::string& source, size_t limit);
 
+/// `${a + b}` with its braces and commas as control characters (which clean text has none of), so that YAML takes it for a
+/// plain word also inside {} and []; nothing else is changed, and no place moves. show_expressions turns it back.
+std::string hide_expressions(std::string text);
+std::string show_expressions(std::string text);
+
 }  // namespace gpipe::app

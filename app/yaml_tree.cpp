@@ -84,8 +84,9 @@ class Builder : public YAML::EventHandler {
     attach(found->second.tree, mark);
   }
 
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& text) override {
     refuse_tag(mark, tag == "?" || tag == "!" ? "" : tag);
+    const std::string value = show_expressions(text);
     if (value.find('\0') != std::string::npos) refuse(mark, "a NUL character is not allowed in a configuration");
     const bool quoted = tag == "!";
     if (wants_key()) {
@@ -267,10 +268,11 @@ void guard_parser(const std::string& text, const std::string& source, const Yaml
 Tree parse_yaml(const std::string& text, const std::string& source, const YamlLimits& limits) {
   const std::string clean = clean_text(text, source, limits.bytes);
   guard_parser(clean, source, limits);
-  const Lines lines(clean);
+  const std::string hidden = hide_expressions(clean);
+  const Lines lines(hidden);
   Builder builder(lines, source, limits);
   try {
-    std::istringstream stream(clean);
+    std::istringstream stream(hidden);
     YAML::Parser parser(stream);
     if (parser.HandleNextDocument(builder)) {
       NothingMore nothing(source);

@@ -1,11 +1,12 @@
 // batch_norm: torch.nn.BatchNorm over the last axis. Training uses the statistics of the micro-batch (GPipe's rule); the
 // running averages move once a mini-batch, by all its micro-batches, and never by a recompute.
+#include "layers/norm_start.h"
 #include "layers/support.h"
 
 namespace gpipe::layers {
 namespace {
 
-struct BatchNormConfig {
+struct BatchNormConfig : NormStart {
   double eps = 1e-5, momentum = 0.1;
   bool affine = true;
 };
@@ -16,6 +17,7 @@ const base::FieldSet<BatchNormConfig>& batch_norm_fields() {
     f.add("eps", &BatchNormConfig::eps).at_least(0, true).help("added to the variance");
     f.add("momentum", &BatchNormConfig::momentum).range(0, 1).help("share of a mini-batch in the running averages");
     f.add("affine", &BatchNormConfig::affine).help("learn a scale and a shift for every channel");
+    add_norm_start(f);
     return f;
   }();
   return fields;
@@ -89,8 +91,7 @@ class BatchNorm final : public Layer {
   std::vector<graph::ParameterSpec> parameters(std::span<const Shape> inputs) const override {
     if (!config_.affine) return {};
     const Shape shape{inputs[0].back()};
-    return {{"weight", shape, {graph::Init::Kind::constant, 1, 0}, false},
-            {"bias", shape, {graph::Init::Kind::constant, 0, 0}, false}};
+    return {{"weight", shape, config_.scale(), false}, {"bias", shape, config_.shift(), false}};
   }
   std::vector<graph::BufferSpec> buffers(std::span<const Shape> inputs) const override {
     const Shape shape{inputs[0].back()};

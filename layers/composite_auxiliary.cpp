@@ -25,16 +25,19 @@ const base::FieldSet<AuxiliaryConfig>& fields() {
 
 /// Side head (Szegedy et al. 2015, section 5): layers on the input with a loss of their own. The input passes through; evaluation
 /// leaves the head out.
-std::optional<int> expand(const graph::Expansion& e) {
+std::optional<graph::Bundle> expand(const graph::Expansion& e) {
   AuxiliaryConfig config;
   const size_t faults = e.builder.problems().errors().size();
   fields().read(e.arguments, e.path, config, e.builder.problems());
-  if (e.inputs.size() != 1)
-    e.builder.problems().add(e.where, e.path, fmt::format("auxiliary takes 1 input, found {}", e.inputs.size()));
   if (e.builder.problems().errors().size() != faults) return std::nullopt;
-  const auto prediction = e.builder.add_list(config.body, e.path + ".body", e.name, e.inputs.front());
-  if (!prediction || !e.builder.add_loss(*prediction, config.weight, e.name + ".loss", e.where)) return std::nullopt;
-  return e.inputs.front();
+  const auto last = e.builder.add_list(config.body, e.path + ".body", e.name, e.inputs);
+  if (!last) return std::nullopt;
+  if (last->values.size() != 1) {
+    e.builder.problems().add(e.where, e.path, fmt::format("the head must give one value, found {}", last->size_text()));
+    return std::nullopt;
+  }
+  if (!e.builder.add_loss(last->values.front(), config.weight, e.name + ".loss", e.where)) return std::nullopt;
+  return e.inputs;
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ const base::FieldSet<ConcatConfig>& fields() {
 }
 
 /// Branches side by side on the same input, their outputs joined along the channels.
-std::optional<int> expand(const graph::Expansion& e) {
+std::optional<graph::Bundle> expand(const graph::Expansion& e) {
   ConcatConfig config;
   fields().read(e.arguments, e.path, config, e.builder.problems());
   if (!config.branches.is_list()) {
@@ -31,10 +31,12 @@ std::optional<int> expand(const graph::Expansion& e) {
                                fmt::format("a list of lists of layers is wanted, found {}", config.branches.kind_words()));
     return std::nullopt;
   }
+  const auto input = e.one_input("concat");
+  if (!input) return std::nullopt;
   std::vector<int> outputs;
   for (size_t i = 0; i < config.branches.items().size(); ++i) {
-    const auto value = e.builder.add_list(config.branches.items()[i], fmt::format("{}.branches.{}", e.path, i),
-                                          fmt::format("{}.{}", e.name, i), e.inputs.front());
+    const auto value = e.builder.add_branch(config.branches.items()[i], fmt::format("{}.branches.{}", e.path, i),
+                                            fmt::format("{}.{}", e.name, i), *input);
     if (!value) return std::nullopt;
     outputs.push_back(*value);
   }

@@ -25,20 +25,17 @@ const base::FieldSet<ResidualConfig>& fields() {
 }
 
 /// y = body(x) + shortcut(x) (He et al. 2016); the shortcut is the identity when it is left out.
-std::optional<int> expand(const graph::Expansion& e) {
+std::optional<graph::Bundle> expand(const graph::Expansion& e) {
   ResidualConfig config;
   fields().read(e.arguments, e.path, config, e.builder.problems());
   if (config.body.is_null()) return std::nullopt;
-  if (e.inputs.size() != 1) {
-    e.builder.problems().add(e.where, e.path, fmt::format("residual takes 1 input, found {}", e.inputs.size()));
-    return std::nullopt;
-  }
-  const int input = e.inputs.front();
-  const auto body = e.builder.add_list(config.body, e.path + ".body", e.name + ".body", input);
+  const auto input = e.one_input("residual");
+  if (!input) return std::nullopt;
+  const auto body = e.builder.add_branch(config.body, e.path + ".body", e.name + ".body", *input);
   if (!body) return std::nullopt;
   std::optional<int> shortcut = input;
   if (!config.shortcut.is_null())
-    shortcut = e.builder.add_list(config.shortcut, e.path + ".shortcut", e.name + ".shortcut", input);
+    shortcut = e.builder.add_branch(config.shortcut, e.path + ".shortcut", e.name + ".shortcut", *input);
   if (!shortcut) return std::nullopt;
   const auto& a = e.builder.shape_of(*body);
   const auto& b = e.builder.shape_of(*shortcut);

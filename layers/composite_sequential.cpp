@@ -22,7 +22,7 @@ const base::FieldSet<SequentialConfig>& fields() {
 }
 
 /// `sequential: [a, b]` or `sequential: {body: [a, b]}`: a name for a run of layers.
-std::optional<int> expand(const graph::Expansion& e) {
+std::optional<graph::Bundle> expand(const graph::Expansion& e) {
   SequentialConfig config;
   std::string path = e.path;
   if (e.arguments.is_list()) {
@@ -32,11 +32,7 @@ std::optional<int> expand(const graph::Expansion& e) {
     if (config.body.is_null()) return std::nullopt;
     path += ".body";
   }
-  if (e.inputs.size() != 1) {
-    e.builder.problems().add(e.where, e.path, fmt::format("sequential takes 1 input, found {}", e.inputs.size()));
-    return std::nullopt;
-  }
-  return e.builder.add_list(config.body, path, e.name, e.inputs.front());
+  return e.builder.add_list(config.body, path, e.name, e.inputs);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ struct Conv2dConfig {
     };
     window = {pair(kernel_size, "kernel_size"), pair(stride, "stride"), pair(dilation, "dilation"),
               read_padding(padding, base::detail::join_path(path, "padding"), problems)};
-    weight_rule = read_init(init, base::detail::join_path(path, "init"), problems);
-    bias_rule = read_init(bias_init, base::detail::join_path(path, "bias_init"), problems);
+    weight_rule = read_init(init, base::detail::join_path(path, "init"), problems, InitTarget::filters);
+    bias_rule = read_init(bias_init, base::detail::join_path(path, "bias_init"), problems, InitTarget::vector);
   }
 };
 

@@ -1,6 +1,6 @@
 // dropout: torch.nn.Dropout. The mask is a function of (seed, step, node, sample, element): recomputing, cutting the
 // network elsewhere or taking other micro-batches gives the same mask.
-#include "layers/support.h"
+#include "layers/random_mask.h"
 
 namespace gpipe::layers {
 namespace {
@@ -18,29 +18,6 @@ const base::FieldSet<DropoutConfig>& dropout_fields() {
   return fields;
 }
 
-class DropoutOperation final : public Operation {
- public:
-  DropoutOperation(double p, device::Backend& backend) : drops_(p > 0), backend_(backend), op_(backend.dropout({p})) {}
-
-  Needs needs() const override { return {.in_place = true, .gradient_in_place = true}; }
-  void forward(const ForwardCall& call, const NodeState&) override { apply(call.pass, call.inputs[0], call.output); }
-  void backward_input(const BackwardCall& call, const NodeState&) override {
-    if (call.dx[0]) apply(call.pass, call.dy, call.dx[0]);
-  }
-
- private:
-  void apply(const graph::Pass& pass, const TensorView& from, const TensorView& to) {
-    if (pass.training && drops_)
-      op_->apply(from, to, {pass.seed, pass.step, pass.node, pass.first_sample});
-    else if (from.data != to.data)
-      backend_.copy(from, to);
-  }
-
-  bool drops_;
-  device::Backend& backend_;
-  std::unique_ptr<device::DropoutOp> op_;
-};
-
 class Dropout final : public Layer {
  public:
   explicit Dropout(const DropoutConfig& config) : config_(config) {}
@@ -50,7 +27,7 @@ class Dropout final : public Layer {
     return {10 * output.elements(), 10 * output.elements(), 0};
   }
   std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return std::make_unique<DropoutOperation>(config_.p, context.backend);
+    return plan_random_mask(device::DropoutSpec::Grain::element, {.p = config_.p}, context);
   }
 
  private:

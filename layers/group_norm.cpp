@@ -4,7 +4,7 @@
 namespace gpipe::layers {
 namespace {
 
-struct GroupNormConfig {
+struct GroupNormConfig : NormStart {
   int64_t num_groups = 1;
   double eps = 1e-5;
   bool affine = true;
@@ -20,6 +20,7 @@ const base::FieldSet<GroupNormConfig>& group_norm_fields() {
         .help("that divide the channels");
     f.add("eps", &GroupNormConfig::eps).at_least(0, true).help("added to the variance");
     f.add("affine", &GroupNormConfig::affine).help("learn a scale and a shift for every channel");
+    add_norm_start(f);
     return f;
   }();
   return fields;
@@ -36,7 +37,13 @@ class GroupNorm final : public Layer {
   std::unique_ptr<Operation> plan(const PlanContext& context) const override { return plan_group_norm(kind(), context); }
 
  private:
-  GroupNormKind kind() const { return {.groups = config_.num_groups, .epsilon = config_.eps, .affine = config_.affine}; }
+  GroupNormKind kind() const {
+    return {.groups = config_.num_groups,
+            .epsilon = config_.eps,
+            .affine = config_.affine,
+            .scale = config_.scale(),
+            .shift = config_.shift()};
+  }
   GroupNormConfig config_;
 };
 

@@ -4,7 +4,7 @@
 namespace gpipe::layers {
 namespace {
 
-struct InstanceNormConfig {
+struct InstanceNormConfig : NormStart {
   double eps = 1e-5;
   bool affine = false;
 };
@@ -14,6 +14,7 @@ const base::FieldSet<InstanceNormConfig>& instance_norm_fields() {
     base::FieldSet<InstanceNormConfig> f{"instance_norm"};
     f.add("eps", &InstanceNormConfig::eps).at_least(0, true).help("added to the variance");
     f.add("affine", &InstanceNormConfig::affine).help("learn a scale and a shift for every channel");
+    add_norm_start(f);
     return f;
   }();
   return fields;
@@ -34,7 +35,9 @@ class InstanceNorm final : public Layer {
   std::unique_ptr<Operation> plan(const PlanContext& context) const override { return plan_group_norm(kind(), context); }
 
  private:
-  GroupNormKind kind() const { return {.groups = 0, .epsilon = config_.eps, .affine = config_.affine}; }
+  GroupNormKind kind() const {
+    return {.groups = 0, .epsilon = config_.eps, .affine = config_.affine, .scale = config_.scale(), .shift = config_.shift()};
+  }
   InstanceNormConfig config_;
 };
 

@@ -4,7 +4,7 @@
 namespace gpipe::layers {
 namespace {
 
-struct LayerNormConfig {
+struct LayerNormConfig : NormStart {
   double eps = 1e-5;
   bool affine = true;
 };
@@ -14,6 +14,7 @@ const base::FieldSet<LayerNormConfig>& layer_norm_fields() {
     base::FieldSet<LayerNormConfig> f{"layer_norm"};
     f.add("eps", &LayerNormConfig::eps).at_least(0, true).help("added to the variance");
     f.add("affine", &LayerNormConfig::affine).help("learn a scale and a shift for every channel");
+    add_norm_start(f);
     return f;
   }();
   return fields;
@@ -30,7 +31,13 @@ class LayerNorm final : public Layer {
   std::unique_ptr<Operation> plan(const PlanContext& context) const override { return plan_group_norm(kind(), context); }
 
  private:
-  GroupNormKind kind() const { return {.by_position = true, .epsilon = config_.eps, .affine = config_.affine}; }
+  GroupNormKind kind() const {
+    return {.by_position = true,
+            .epsilon = config_.eps,
+            .affine = config_.affine,
+            .scale = config_.scale(),
+            .shift = config_.shift()};
+  }
   LayerNormConfig config_;
 };
 

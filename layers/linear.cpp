@@ -13,7 +13,7 @@ struct LinearConfig {
 
   void finish(const base::Tree&, const std::string& path, base::Problems& problems) {
     weight_rule = read_init(init, base::detail::join_path(path, "init"), problems);
-    bias_rule = read_init(bias_init, base::detail::join_path(path, "bias_init"), problems);
+    bias_rule = read_init(bias_init, base::detail::join_path(path, "bias_init"), problems, InitTarget::vector);
   }
 };
 

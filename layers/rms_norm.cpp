@@ -4,7 +4,7 @@
 namespace gpipe::layers {
 namespace {
 
-struct RmsNormConfig {
+struct RmsNormConfig : NormStart {
   double eps = 1.1920929e-7;
   bool affine = true;
 };
@@ -14,6 +14,7 @@ const base::FieldSet<RmsNormConfig>& rms_norm_fields() {
     base::FieldSet<RmsNormConfig> f{"rms_norm"};
     f.add("eps", &RmsNormConfig::eps).at_least(0, true).help("added to the mean square");
     f.add("affine", &RmsNormConfig::affine).help("learn a scale for every channel");
+    add_norm_start(f, false);
     return f;
   }();
   return fields;
@@ -30,7 +31,14 @@ class RmsNorm final : public Layer {
   std::unique_ptr<Operation> plan(const PlanContext& context) const override { return plan_group_norm(kind(), context); }
 
  private:
-  GroupNormKind kind() const { return {.by_position = true, .center = false, .epsilon = config_.eps, .affine = config_.affine}; }
+  GroupNormKind kind() const {
+    return {.by_position = true,
+            .center = false,
+            .epsilon = config_.eps,
+            .affine = config_.affine,
+            .scale = config_.scale(),
+            .shift = config_.shift()};
+  }
   RmsNormConfig config_;
 };
 

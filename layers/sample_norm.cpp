@@ -54,8 +54,8 @@ Shape group_norm_shape(const char* layer, const GroupNormKind& kind, const Shape
 std::vector<graph::ParameterSpec> group_norm_parameters(const GroupNormKind& kind, const Shape& input) {
   if (!kind.affine) return {};
   const Shape shape{input.back()};
-  std::vector<graph::ParameterSpec> all{{"weight", shape, {graph::Init::Kind::constant, 1, 0}, false}};
-  if (kind.center) all.push_back({"bias", shape, {graph::Init::Kind::constant, 0, 0}, false});
+  std::vector<graph::ParameterSpec> all{{"weight", shape, kind.scale, false}};
+  if (kind.center) all.push_back({"bias", shape, kind.shift, false});
   return all;
 }
 

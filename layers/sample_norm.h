@@ -1,6 +1,7 @@
 // What the norms that look at one sample alone share: layer, RMS, group and instance norm.
 #pragma once
 
+#include "layers/norm_start.h"
 #include "layers/support.h"
 
 namespace gpipe::layers {
@@ -11,6 +12,7 @@ struct GroupNormKind {
   bool center = true;        // false: RMS norm, which has no mean and no shift
   double epsilon = 1e-5;
   bool affine = true;
+  graph::Init scale{graph::Init::Kind::constant, 1}, shift{graph::Init::Kind::constant, 0};
 };
 
 /// Over [..., C]. Throws ConfigError for an input without channels, or channels that groups do not divide.

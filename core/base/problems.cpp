@@ -17,14 +17,20 @@ std::string line_of(const Location& where, const std::string& path, const std::s
   return line + message;
 }
 
+std::string joined(const std::vector<std::string>& notes) {
+  std::string text;
+  for (auto note = notes.rbegin(); note != notes.rend(); ++note) text += ", " + *note;
+  return text;
+}
+
 }  // namespace
 
 void Problems::add(const Location& where, const std::string& path, const std::string& message) {
-  errors_.push_back(line_of(where, path, message));
+  errors_.push_back(line_of(where, path, message) + joined(notes_));
 }
 
 void Problems::warn(const Location& where, const std::string& path, const std::string& message) {
-  warnings_.push_back(line_of(where, path, message));
+  warnings_.push_back(line_of(where, path, message) + joined(notes_));
 }
 
 void Problems::throw_if_any() const {

@@ -47,6 +47,7 @@ class Backend {
   virtual void attach_thread() = 0;
 
   virtual std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec&, const Batches&) = 0;
+  virtual std::unique_ptr<WeightedOp> transposed_convolution(const TransposedConvolutionSpec&, const Batches&) = 0;
   virtual std::unique_ptr<WeightedOp> linear(const LinearSpec&, const Batches&) = 0;
   virtual std::unique_ptr<PoolOp> pool(const PoolSpec&, const Batches&) = 0;
   virtual std::unique_ptr<BatchNormOp> batch_norm(const BatchNormSpec&, const Batches&) = 0;
@@ -54,8 +55,16 @@ class Backend {
   virtual std::unique_ptr<GroupNormOp> group_norm(const GroupNormSpec&, const Batches&) = 0;
   virtual std::unique_ptr<ActivationOp> activation(const ActivationSpec&) = 0;
   virtual std::unique_ptr<DropoutOp> dropout(const DropoutSpec&) = 0;
+  virtual std::unique_ptr<RearrangeOp> rearrange(const RearrangeSpec&) = 0;
+  virtual std::unique_ptr<ResampleOp> resample(const ResampleSpec&) = 0;
+  virtual std::unique_ptr<SoftmaxOp> softmax() = 0;
+  virtual std::unique_ptr<ChannelScaleOp> channel_scale(int64_t channels) = 0;
   virtual std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec&) = 0;
   virtual std::unique_ptr<LossOp> mean_squared_error() = 0;
+  virtual std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec&) = 0;
+  virtual std::unique_ptr<SampleAddOp> sample_add() = 0;
+  virtual std::unique_ptr<ShiftOp> shift(const ShiftSpec&) = 0;
+  virtual std::unique_ptr<AttentionOp> attention(const AttentionSpec&) = 0;
   virtual std::unique_ptr<ConcatOp> concat() = 0;
 
   // Plain element-wise work on f32; views of equal size. `out` may be `a` or `b`.

@@ -87,6 +87,10 @@ struct LinearSpec {
   bool input_gradient = true;
 };
 
+/// The transpose of the convolution `ConvolutionSpec` describes, which it runs backwards: x is that one's output
+/// [N,H',W',O], y its input [N,H,W,C], weight [O, C/groups, kH, kW], bias [C]. `input_gradient` and `bias` are the op's own.
+using TransposedConvolutionSpec = ConvolutionSpec;
+
 struct PoolSpec {
   enum class Kind { max, average, average_without_padding };
   Kind kind;
@@ -155,36 +159,86 @@ class GroupNormOp : public Op {
 };
 
 struct ActivationSpec {
-  enum class Kind { relu, leaky_relu, gelu, gelu_tanh, silu, sigmoid, tanh };
+  enum class Kind { relu, leaky_relu, gelu, gelu_tanh, silu, sigmoid, tanh, clip, scale };
   Kind kind;
-  double slope = 0.01;  // leaky_relu
+  double slope = 0.01;       // leaky_relu; scale: the factor
+  double low = 0, high = 0;  // clip
 };
 
 /// Element by element; y may be the memory of x, dx that of dy.
 class ActivationOp : public Op {
  public:
-  /// Which tensor backward reads: the output (relu, leaky_relu with slope >= 0, sigmoid, tanh) or the input (gelu, silu).
+  /// Which tensor backward reads: the output (relu, leaky_relu with slope >= 0, sigmoid, tanh) or the input (gelu, silu, clip).
+  /// The backward of scale is its forward on dy.
   virtual bool backward_uses_output() const = 0;
   virtual void forward(const TensorView& x, const TensorView& y) = 0;
   virtual void backward(const TensorView& x_or_y, const TensorView& dy, const TensorView& dx) = 0;
 };
 
+/// What is kept or zeroed as one: each element, each channel (last axis) of a sample, each sample.
 struct DropoutSpec {
-  double p = 0.5;  // probability of zeroing; the rest is scaled by 1 / (1 - p)
+  enum class Grain { element, channel, sample };
+  Grain grain = Grain::element;
 };
 
-/// Which numbers a dropout draws: a pure function of these, the sample's index in the mini-batch and the element.
+/// Which numbers a dropout draws: a pure function of these, the sample's index in the mini-batch and the grain's in the sample.
 struct DropoutKey {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t node = 0;
   int64_t first_sample = 0;  // index in the mini-batch of the first row
+  double p = 0.5;            // probability of zeroing, below 1; the rest is scaled by 1 / (1 - p)
 };
 
 /// y = mask(key) * x / (1 - p); the mask is drawn again in backward, never stored. y may be the memory of x.
 class DropoutOp : public Op {
  public:
   virtual void apply(const TensorView& x, const TensorView& y, const DropoutKey& key) = 0;  // forward and backward alike
+};
+
+/// y[n, i0, i1, ...] = x[n, j...] with j[axes[k]] = i[k] + offset[k]; where such a j is outside of x, `fill`. Covers padding,
+/// cropping, slicing and transposing; each is undone by another such spec.
+struct RearrangeSpec {
+  static constexpr size_t max_axes = Shape::max_rank - 1;
+  Shape input, output;                     // of a sample, of the same rank
+  std::array<int, max_axes> axes{};        // a permutation
+  std::array<int64_t, max_axes> offset{};  // by output axis
+  double fill = 0;
+};
+
+class RearrangeOp : public Op {
+ public:
+  virtual void apply(const TensorView& x, const TensorView& y) = 0;
+};
+
+/// An image [N,H,W,C] drawn on another grid, channel by channel. `scale`: input positions an output position, [height, width].
+struct ResampleSpec {
+  enum class Kind { nearest, bilinear, bilinear_align_corners };
+  Kind kind;
+  int64_t in_height, in_width, channels;
+  int64_t out_height, out_width;
+  std::array<double, 2> scale;
+};
+
+class ResampleOp : public Op {
+ public:
+  virtual void forward(const TensorView& x, const TensorView& y) = 0;
+  virtual void backward(const TensorView& dy, const TensorView& dx, std::byte* workspace) = 0;
+};
+
+/// Over the last axis; y may be the memory of x, dx that of dy.
+class SoftmaxOp : public Op {
+ public:
+  virtual void forward(const TensorView& x, const TensorView& y) = 0;
+  virtual void backward(const TensorView& y, const TensorView& dy, const TensorView& dx) = 0;
+};
+
+/// y = x * scale, scale [channels]; y may be the memory of x.
+class ChannelScaleOp : public Op {
+ public:
+  virtual void apply(const TensorView& x, const TensorView& scale, const TensorView& y) = 0;  // forward and backward alike
+  virtual void backward_weight(const TensorView& x, const TensorView& dy, const TensorView& dscale, bool accumulate,
+                               std::byte* workspace) = 0;
 };
 
 struct CrossEntropySpec {
@@ -204,6 +258,69 @@ class LossOp : public Op {
   virtual void forward(const TensorView& prediction, const TensorView& target, const TensorView& result) = 0;
   /// dprediction = scale * d(loss of the sample)/d(prediction); it may be the memory of prediction.
   virtual void backward(const TensorView& prediction, const TensorView& target, float scale, const TensorView& dprediction) = 0;
+};
+
+/// ids [N, T] i32; table [rows, columns]; y [N, T, columns] = factor * table[id].
+struct EmbeddingSpec {
+  int64_t rows, columns;
+  double factor = 1;
+  int64_t padding = -1;  // this id's row gets no gradient; -1: none
+};
+
+class EmbeddingOp : public Op {
+ public:
+  /// Throws DataError for an id outside the table.
+  virtual void forward(const TensorView& ids, const TensorView& table, const TensorView& y) = 0;
+  /// A row's gradient sums its places in ascending (sample, position) order. Only rows that occur are touched when adding.
+  virtual void backward_weight(const TensorView& ids, const TensorView& dy, const TensorView& dtable, bool accumulate) = 0;
+};
+
+/// y[n] = x[n] + table for every sample n; the table has a sample's size. y may be the memory of x.
+class SampleAddOp : public Op {
+ public:
+  virtual void forward(const TensorView& x, const TensorView& table, const TensorView& y) = 0;
+  /// dtable (+)= the sum of dy over the samples, in ascending order.
+  virtual void backward_weight(const TensorView& dy, const TensorView& dtable, bool accumulate) = 0;
+};
+
+/// ids, out [N, T] i32: out[n, 0] = start, out[n, t] = ids[n, t - 1], or `padding` where that is negative.
+struct ShiftSpec {
+  int32_t start, padding;
+};
+class ShiftOp : public Op {
+ public:
+  virtual void forward(const TensorView& ids, const TensorView& out) = 0;
+};
+
+struct AttentionSpec {
+  int64_t heads, head_dim;
+  int64_t queries, keys;  // positions
+  bool causal = false;    // a query sees the keys up to its own position
+  double dropout = 0;     // of the probabilities
+  int64_t padding = -1;   // keys whose token is this id are not seen; -1: all are
+};
+
+/// Rows [N x positions] with the features of all heads side by side, `stride` elements from one row to the next.
+struct HeadRows {
+  float* data = nullptr;
+  int64_t stride = 0;
+};
+struct AttentionInputs {
+  HeadRows query, key, value;
+  TensorView tokens;              // [N, keys] i32, or a null view
+  const DropoutKey* key_of_mask;  // null: nothing is dropped
+};
+
+/// context = softmax(query key^T / sqrt(head_dim)) value, head by head; context [N, queries, heads x head_dim]. `logsumexp`
+/// [N, heads, queries] is what backward finds the probabilities with. A query that sees no key gets zeros. No call
+/// allocates or wants anything of size queries x keys: tile by tile (Dao et al. 2022, arXiv 2205.14135).
+class AttentionOp : public Op {
+ public:
+  virtual void forward(const AttentionInputs& in, const TensorView& context, const TensorView& logsumexp,
+                       std::byte* workspace) = 0;
+  /// Writes the gradients of query, key and value over them.
+  virtual void backward(const AttentionInputs& in, const TensorView& context, const TensorView& logsumexp,
+                        const TensorView& dcontext, std::byte* workspace) = 0;
 };
 
 /// Joins (split: takes apart) along the last axis; all other extents agree. `parts` in the order of the channels.

@@ -25,12 +25,16 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::TensorView;
 
-/// How a parameter starts. A pure function of (seed, parameter name, element).
+/// How a parameter starts. A pure function of (seed, parameter name, element); orthogonal: of (seed, name, whole matrix).
 struct Init {
-  enum class Kind { constant, uniform, normal, truncated_normal };
+  enum class Kind { constant, uniform, normal, truncated_normal, eye, dirac, orthogonal, sparse };
   Kind kind = Kind::constant;
-  double value = 0;      // constant: the value; normal kinds: the mean
-  double magnitude = 0;  // uniform: the bound b of [-b, b]; normal kinds: the standard deviation
+  double value = 0;           // constant: the value; uniform: the middle; normal kinds: the mean
+  double magnitude = 0;       // uniform: half the width; normal kinds, sparse: the standard deviation; others: a factor
+  double low = -2, high = 2;  // truncated_normal: in standard deviations from the mean
+  double sparsity = 0;        // sparse: share of zeros in every column
+  int64_t groups = 1;         // dirac
+  int64_t zero_row = -1;      // this row of the first axis is zero (the vector of padding); -1: none
 };
 
 struct ParameterSpec {
@@ -103,9 +107,9 @@ struct BackwardCall {
   const Pass& pass;
   std::span<const TensorView> inputs;  // null views unless Needs::inputs (integer targets are always there)
   TensorView output;                   // null unless Needs::output
-  const std::byte* saved;
-  TensorView dy;                   // null view for a loss
-  std::span<const TensorView> dx;  // one an input; a null view where nobody wants that gradient
+  std::byte* saved;                    // backward_input may turn it into what backward_weight of the same micro-batch reads
+  TensorView dy;                       // null view for a loss
+  std::span<const TensorView> dx;      // one an input; a null view where nobody wants that gradient
   std::byte* workspace;
 };
 

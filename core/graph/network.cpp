@@ -31,4 +31,17 @@ std::vector<bool> Network::leads_to_loss() const {
   return leads;
 }
 
+void Network::freeze(const std::function<bool(const std::string&)>& is_frozen) {
+  for (Node& node : nodes) {
+    bool learns = false;
+    for (ParameterSpec& parameter : node.parameters) {
+      parameter.frozen = is_frozen(parameter.tied_to.empty() ? node.name + "." + parameter.name : parameter.tied_to);
+      learns = learns || !parameter.frozen;
+    }
+    for (const int from : node.inputs) learns = learns || values[static_cast<size_t>(from)].wants_gradient;
+    Value& made = values[static_cast<size_t>(node.output)];
+    made.wants_gradient = learns && made.dtype == DType::f32;
+  }
+}
+
 }  // namespace gpipe::graph

@@ -1,9 +1,10 @@
 // The network as a flat graph: nodes in topological order, values as edges. Composites of the configuration (sequential,
-// residual, repeat, concat) are expanded while it is read; nothing of them is left but the names.
+// residual, repeat, concat) and blocks are expanded while it is read; nothing of them is left but the names.
 #pragma once
 
 #include "core/graph/layer.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -68,6 +69,8 @@ struct Network {
   int loss_index(int node) const;                    // 0: the main loss; auxiliary ones from 1, ascending
   /// By node: does the main loss depend on it? The others belong to auxiliary losses, and evaluation leaves them out.
   std::vector<bool> leads_to_loss() const;
+  /// Parameters whose whole name `is_frozen` stay as they are; no gradient is computed before the first that does not.
+  void freeze(const std::function<bool(const std::string&)>& is_frozen);
 };
 
 /// What the data says about its samples.
@@ -79,8 +82,12 @@ struct SampleShapes {
   DType input_type = DType::f32;
 };
 
-/// Reads a network list and appends the loss. All faults go to `problems`; the result is usable only if there were none.
-Network build_network(const base::Tree& list, const std::string& path, const base::Tree& loss, const SampleShapes& data,
+/// Expands a network definition (core/graph/definition.h), a map or a plain list, and appends the loss. All faults go to
+/// `problems`; the result is usable only if there were none.
+Network build_network(const base::Tree& definition, const std::string& path, const base::Tree& loss, const SampleShapes& data,
                       const LayerTypes& types, const CompositeTypes& composites, base::Problems& problems);
+/// The same without a loss, for looking at: it has no loss_node(), and needs no parameters.
+Network build_layers(const base::Tree& definition, const std::string& path, const SampleShapes& data, const LayerTypes& types,
+                     const CompositeTypes& composites, base::Problems& problems);
 
 }  // namespace gpipe::graph

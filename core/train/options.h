@@ -34,6 +34,8 @@ struct TrainOptions {
   int64_t warmup_steps = 0;             // linear warm-up from learning_rate / warmup_steps
   double clip_norm = 0;                 // global norm over all stages; 0: off
   double ema_decay = 0;                 // of the average of the weights that is evaluated and saved too; 0: none
+  base::Tree init_from;                 // core/train/transfer.h; null: from the seed
+  base::Tree parts;                     // core/train/parts.h; null: all alike
   bool decay_norms_and_biases = false;  // weight decay on biases and norms too
   int64_t seed = 1;
   int64_t validate_every = 0;          // steps; 0: at the end of each epoch

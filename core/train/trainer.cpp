@@ -28,6 +28,10 @@ Trainer::Trainer(const TrainerParts& parts) : parts_(parts) {
   rules_.resize(parts_.engine.parameter_count());
   for (size_t i = 0; i < rules_.size(); ++i)
     decays_.push_back(parts_.options.decay_norms_and_biases || parts_.engine.tensors()[i]->spec->decays);
+  for (size_t i = 0; i < rules_.size(); ++i) {
+    const Part* part = parts_.parts != nullptr ? part_of(*parts_.parts, parts_.engine.tensors()[i]->name) : nullptr;
+    factors_.push_back(part != nullptr ? part->learning_rate : 1);
+  }
   const pipeline::Plan& plan = parts_.engine.plan();
   results_.resize(static_cast<size_t>(2 * plan.micro_batches.mini_batch * plan.network.loss_count()));
 }
@@ -36,15 +40,18 @@ int64_t Trainer::total_steps() const {
   return parts_.options.steps > 0 ? parts_.options.steps : parts_.options.epochs * parts_.data.batches_per_epoch();
 }
 
-void Trainer::initialise() {
+void Trainer::initialise(const Transfer* transfer) {
   for (pipeline::StateTensor* tensor : parts_.engine.tensors()) {
     if (tensor->spec == nullptr) continue;
     const auto values = std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements()));
     graph::initialise(*tensor->spec, tensor->name, static_cast<uint64_t>(parts_.options.seed), values);
     for (size_t slot = 0; slot < tensor->slots.size(); ++slot)
       std::fill_n(tensor->slots[slot].f32(), tensor->slots[slot].elements(), parts_.optimizer.initial(slot));
-    if (parts_.optimizer.averages()) std::copy(values.begin(), values.end(), tensor->slots.back().f32());
   }
+  if (transfer != nullptr) transfer->write(parts_.engine);
+  for (pipeline::StateTensor* tensor : parts_.engine.tensors())
+    if (tensor->spec != nullptr && parts_.optimizer.averages())
+      std::copy_n(tensor->value.f32(), tensor->value.elements(), tensor->slots.back().f32());
   parts_.engine.pack();
   state_ = {};
 }
@@ -105,7 +112,8 @@ void Trainer::one_step() {
   const Batch& batch = parts_.data.next();
   const double learning_rate = learning_rate_at(parts_.rate, parts_.options.learning_rate, parts_.options.warmup_steps,
                                                 state_.step, total_steps(), parts_.data.batches_per_epoch());
-  for (size_t i = 0; i < rules_.size(); ++i) rules_[i] = parts_.optimizer.rule(state_.updates, learning_rate, decays_[i]);
+  for (size_t i = 0; i < rules_.size(); ++i)
+    rules_[i] = parts_.optimizer.rule(state_.updates, learning_rate * factors_[i], decays_[i]);
   pipeline::MiniBatch mini{batch.input.data,
                            batch.target.data,
                            results_.data(),

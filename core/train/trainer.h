@@ -9,7 +9,9 @@
 #include "core/train/loader.h"
 #include "core/train/optimizer.h"
 #include "core/train/options.h"
+#include "core/train/parts.h"
 #include "core/train/rate.h"
+#include "core/train/transfer.h"
 
 #include <atomic>
 #include <cstdint>
@@ -82,7 +84,7 @@ struct TrainerParts {
   const TrainOptions& options;
   const CheckpointOptions& checkpoint;
   CheckpointSaver* saver = nullptr;
-  bool has_classes = true;
+  const std::vector<Part>* parts = nullptr;  // null: all parameters alike
 };
 
 enum class Ending { finished, stopped };
@@ -92,8 +94,8 @@ class Trainer {
   explicit Trainer(const TrainerParts& parts);
 
   void add_observer(TrainObserver& observer) { observers_.push_back(&observer); }
-  /// Fresh parameters and slots from the seed.
-  void initialise();
+  /// Fresh parameters and slots from the seed, then those of `transfer`, if there is one.
+  void initialise(const Transfer* transfer = nullptr);
   /// Saves the state as it is, once.
   void save();
   /// Goes on from `state`; the caller has restored the engine's tensors.
@@ -122,7 +124,8 @@ class Trainer {
   std::vector<TrainObserver*> observers_;
   std::vector<device::Update> rules_;
   std::vector<bool> decays_;
-  std::vector<float> results_;  // [N, 2]
+  std::vector<double> factors_;  // of the learning rate, by parameter
+  std::vector<float> results_;   // [N, 2]
   std::optional<StepReport> last_;
   std::optional<Evaluation> last_validation_;
   int64_t saved_step_ = -1;

@@ -103,7 +103,8 @@ TEST_CASE("the schema names every layer, data set and optimizer, and its referen
   const Catalog catalog = make_catalog();
   REQUIRE(!catalog.layers.empty());
   const auto& forms = schema["definitions"]["layer"]["oneOf"];
-  CHECK(forms.size() == 1 + catalog.layers.size() + catalog.composites.size());
+  // One form for words, one for each type, two for blocks with and without parameters.
+  CHECK(forms.size() == 3 + catalog.layers.size() + catalog.composites.size());
   for (const auto* list : {&catalog.layers, &catalog.composites, &catalog.datasets, &catalog.optimizers, &catalog.rates,
                            &catalog.losses, &catalog.schedules}) {
     for (const CatalogEntry& entry : *list) {

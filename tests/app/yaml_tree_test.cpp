@@ -190,4 +190,16 @@ TEST_CASE("C23: shell characters and names from the environment are taken litera
   CHECK(tree.find("c")->text() == "%PATH%;rm");
 }
 
+TEST_CASE("${...} is a plain word wherever a value stands, and moves nothing") {
+  const Tree tree = parse_yaml("a: {b: ${min(x, 2)}, c: [${y}, n_${i + 1}]}\nd: ${z} # ${}\ne: '${q}'\n", "x.yaml");
+  CHECK(tree.find("a")->find("b")->text() == "${min(x, 2)}");
+  CHECK(tree.find("a")->find("c")->items()[0].text() == "${y}");
+  CHECK(tree.find("a")->find("c")->items()[1].text() == "n_${i + 1}");
+  CHECK(tree.find("a")->find("c")->where().column == 25);
+  CHECK(tree.find("d")->text() == "${z}");
+  CHECK(tree.find("e")->text() == "${q}");
+  CHECK(tree.find("e")->quoted());
+  CHECK_THROWS_AS(parse_yaml("a: [${b: 1}]\n", "x.yaml"), base::ConfigError);
+}
+
 }  // namespace gpipe::app

@@ -137,6 +137,43 @@ void activation(Backend& backend, const char* word, device::ActivationSpec::Kind
   row(name, "backward", 3.0 * static_cast<double>(x.bytes()), "gb_per_s", best_seconds([&] { op->backward(y, x, d); }));
 }
 
+void attention(Backend& backend, int64_t n, int64_t length, int64_t heads, int64_t size, bool causal, double dropout) {
+  const auto op = backend.attention(
+      {.heads = heads, .head_dim = size, .queries = length, .keys = length, .causal = causal, .dropout = dropout});
+  Tensors t(backend);
+  const int64_t width = heads * size;
+  const TensorView first = t.make({n, length, 3 * width}), qkv = t.make(first.shape), context = t.make({n, length, width});
+  const TensorView dcontext = t.make(context.shape), logsumexp = t.make({n, heads, length});
+  std::byte* workspace = t.bytes(op->workspace_bytes());
+  const device::DropoutKey key;
+  const int64_t stride = 3 * width;
+  float* at = qkv.f32();
+  const device::AttentionInputs in{
+      {at, stride}, {at + width, stride}, {at + 2 * width, stride}, {}, dropout > 0 ? &key : nullptr};
+  const double product = 2.0 * static_cast<double>(n * length * length * width) / (causal ? 2 : 1);
+  const std::string name = fmt::format("attention {}x{}, {} heads of {}{}{}, workspace {} KiB", n, length, heads, size,
+                                       causal ? ", causal" : "", dropout > 0 ? ", dropout" : "", op->workspace_bytes() / 1024);
+  backend.copy(first, qkv);
+  row(name, "forward", 2 * product, "gflops", best_seconds([&] { op->forward(in, context, logsumexp, workspace); }));
+  row(name, "backward", 5 * product, "gflops", best_seconds([&] {
+        backend.copy(first, qkv);  // the last backward wrote over it
+        op->backward(in, context, logsumexp, dcontext, workspace);
+      }));
+}
+
+void embedding(Backend& backend, int64_t places, int64_t rows, int64_t columns) {
+  const auto op = backend.embedding({.rows = rows, .columns = columns});
+  Tensors t(backend);
+  const TensorView ids = t.make({1, places}, DType::i32), y = t.make({1, places, columns}), table = t.make({rows, columns});
+  for (int64_t i = 0; i < places; ++i) ids.i32()[i] = static_cast<int32_t>(i * 7919 % rows);
+  const std::string name = fmt::format("embedding {} of {}x{}", places, rows, columns);
+  const double bytes = static_cast<double>(y.bytes());
+  row(name, "forward", 2 * bytes, "gb_per_s", best_seconds([&] { op->forward(ids, table, y); }));
+  row(name, "first backward_weight", static_cast<double>(table.bytes()) + 3 * bytes, "gb_per_s",
+      best_seconds([&] { op->backward_weight(ids, y, table, false); }));
+  row(name, "backward_weight", 3 * bytes, "gb_per_s", best_seconds([&] { op->backward_weight(ids, y, table, true); }));
+}
+
 void others(Backend& backend, const Shape& shape) {
   Tensors t(backend);
   const TensorView x = t.make(shape), y = t.make(shape), z = t.make(shape);
@@ -144,7 +181,7 @@ void others(Backend& backend, const Shape& shape) {
   row("add " + shape.text(), "forward", 3 * bytes, "gb_per_s", best_seconds([&] { backend.add(x, y, z); }));
   row("copy " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { backend.copy(x, y); }));
   row("sum_of_squares " + shape.text(), "", bytes, "gb_per_s", best_seconds([&] { backend.sum_of_squares(x); }));
-  const auto dropout = backend.dropout({0.5});
+  const auto dropout = backend.dropout({});
   row("dropout " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { dropout->apply(x, y, {}); }));
   const TensorView slots[] = {y, z};
   const TensorView w = t.make(shape);
@@ -167,6 +204,34 @@ void others(Backend& backend, const Shape& shape) {
   }
 }
 
+void moves(Backend& backend, const Shape& shape) {
+  Tensors t(backend);
+  const Shape sample = shape.sample();
+  const TensorView x = t.make(shape), y = t.make(shape);
+  const TensorView large = t.make({shape[0], 2 * shape[1], 2 * shape[2], shape[3]});
+  const double bytes = static_cast<double>(x.bytes());
+  const auto move = [&](const char* name, device::RearrangeSpec spec, double moved) {
+    const auto op = backend.rearrange(spec);
+    const TensorView to{y.data, spec.output.with_batch(shape[0]), y.dtype};
+    row(fmt::format("{} {}", name, shape), "forward", moved, "gb_per_s", best_seconds([&] { op->apply(x, to); }));
+  };
+  move("shift", {.input = sample, .output = sample, .axes = {0, 1, 2}, .offset = {1, 1, 0}}, 2 * bytes);
+  move("half the channels", {.input = sample, .output = {shape[1], shape[2], shape[3] / 2}, .axes = {0, 1, 2}}, bytes);
+  move("channels first", {.input = sample, .output = {shape[3], shape[1], shape[2]}, .axes = {2, 0, 1}}, 2 * bytes);
+  move("swap rows and columns", {.input = sample, .output = {shape[2], shape[1], shape[3]}, .axes = {1, 0, 2}}, 2 * bytes);
+  for (const auto& [word, kind] :
+       {std::pair("nearest", device::ResampleSpec::Kind::nearest), {"bilinear", device::ResampleSpec::Kind::bilinear}}) {
+    const auto op = backend.resample({kind, shape[1], shape[2], shape[3], 2 * shape[1], 2 * shape[2], {0.5, 0.5}});
+    std::byte* workspace = t.bytes(op->workspace_bytes());
+    row(fmt::format("upsample {} {}", word, shape), "forward", 5 * bytes, "gb_per_s",
+        best_seconds([&] { op->forward(x, large); }));
+    row(fmt::format("upsample {} {}", word, shape), "backward", 5 * bytes, "gb_per_s",
+        best_seconds([&] { op->backward(large, y, workspace); }));
+  }
+  const auto softmax = backend.softmax();
+  row(fmt::format("softmax {}", shape), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { softmax->forward(x, y); }));
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -184,6 +249,11 @@ int main(int count, char** words) {
   }
   for (int64_t n : {4, 16, 64}) linear(*backend, n, 1024, 1024);
   linear(*backend, 16, 256, 10);
+  linear(*backend, 4096, 512, 2048);
+  for (const bool causal : {false, true})
+    for (const double dropout : {0.0, 0.1}) attention(*backend, 1, 1024, 16, 64, causal, dropout);
+  attention(*backend, 32, 32, 8, 32, false, 0);
+  embedding(*backend, 2048, 32000, 512);
   for (const Shape& shape :
        {Shape{16, 32, 32, 64}, Shape{16, 16, 16, 128}, Shape{16, 8, 8, 256}, Shape{16, 32, 32, 16}, Shape{4, 32, 32, 64}})
     batch_norm(*backend, shape);
@@ -194,4 +264,6 @@ int main(int count, char** words) {
   activation(*backend, "silu", Kind::silu, image);
   activation(*backend, "tanh", Kind::tanh, image);
   others(*backend, image);
+  moves(*backend, image);
+  moves(*backend, {16, 32, 32, 3});
 }

@@ -24,11 +24,11 @@ std::vector<float> part(const std::vector<float>& all, size_t begin, size_t end)
 
 TEST_CASE("a dropout mask does not depend on how samples are grouped, and drops its share") {
   const auto backend = cpu();
-  const auto op = backend->dropout({0.3});
+  const auto op = backend->dropout({});
   const int64_t samples = 6, width = 1003;
   const std::vector<float> ones(static_cast<size_t>(samples * width), 1.0F);
   const DeviceBlock x(*backend, {samples, width}, ones), y(*backend, {samples, width});
-  op->apply(x, y, {.seed = 1, .step = 2, .node = 3, .first_sample = 10});
+  op->apply(x, y, {.seed = 1, .step = 2, .node = 3, .first_sample = 10, .p = 0.3});
   const std::vector<float> whole = y.values();
   int64_t kept = 0;
   for (float value : whole) {
@@ -38,9 +38,9 @@ TEST_CASE("a dropout mask does not depend on how samples are grouped, and drops 
   CHECK(static_cast<double>(kept) / static_cast<double>(whole.size()) == doctest::Approx(0.7).epsilon(0.03));
 
   const DeviceBlock small(*backend, {4, width}, part(ones, 0, 4 * static_cast<size_t>(width))), out(*backend, {4, width});
-  op->apply(small, out, {.seed = 1, .step = 2, .node = 3, .first_sample = 12});
+  op->apply(small, out, {.seed = 1, .step = 2, .node = 3, .first_sample = 12, .p = 0.3});
   CHECK(out.values() == part(whole, 2 * static_cast<size_t>(width), whole.size()));
-  for (const device::DropoutKey& other : {device::DropoutKey{2, 2, 3, 12}, {1, 3, 3, 12}, {1, 2, 4, 12}}) {
+  for (const device::DropoutKey& other : {device::DropoutKey{2, 2, 3, 12, 0.3}, {1, 3, 3, 12, 0.3}, {1, 2, 4, 12, 0.3}}) {
     op->apply(small, out, other);
     CHECK(out.values() != part(whole, 2 * static_cast<size_t>(width), whole.size()));
   }
@@ -148,7 +148,7 @@ TEST_CASE("our own kernels give the same bits for one, two and three threads") {
     norm->backward(x, y, scale, mean, variance, dx, mean, shift, false, workspace->data());
     for (const DeviceBlock* block : {&y, &dx, &mean, &variance, &shift}) out.push_back(block->values());
     backend->activation({device::ActivationSpec::Kind::gelu})->forward(x, y);
-    backend->dropout({0.5})->apply(y, y, {.seed = 4});
+    backend->dropout({})->apply(y, y, {.seed = 4});
     out.push_back(y.values());
     for (const auto kind : {device::PoolSpec::Kind::max, device::PoolSpec::Kind::average_without_padding}) {
       const auto pool = backend->pool({kind, 33, 31, 20, 17, 16, {3, 3}, {2, 2}, 1, 1, 1, 1}, {3});

@@ -95,7 +95,7 @@ TEST_CASE("a mistake in the list names its place, what was found and what to try
   CHECK(has(fault_of("[{relu: , inputs: [input, input]}]"), "takes 1 input, found 2"));
   CHECK(has(fault_of("[{conv2d: {out_channels: 4, kernel_size: 9}}]"), "[8, 8, 3]"));
   CHECK(has(fault_of("[{residual: {body: [{conv2d: {out_channels: 5, kernel_size: 1}}]}}]"), "[8, 8, 5]"));
-  CHECK(has(fault_of("[{repeat: {times: 0, body: [relu]}}]"), "times"));
+  CHECK(has(fault_of("[{repeat: {times: -1, body: [relu]}}]"), "times"));
   CHECK(has(fault_of("[{repeat: {body: [relu]}}]"), "times"));
   CHECK(has(fault_of("[]"), "empty"));
   CHECK(has(fault_of("[flatten, relu]"), "no parameters"));

@@ -53,6 +53,29 @@ TEST_CASE("wrong arguments are reported with their path, all at once") {
   CHECK(contains(problems_of("max_pool2d", "{kernel_size: 2, count_include_pad: true}"), "count_include_pad"));
   CHECK(problems_of("max_pool2d", "{kernel_size: 2, stride:}").empty());
   CHECK(problems_of("relu", "").empty());
+  CHECK(contains(problems_of("upsample", "{}"), "neither"));
+  CHECK(contains(problems_of("upsample", "{size: 3, scale_factor: 2}"), "both"));
+  CHECK(contains(problems_of("upsample", "{scale_factor: [1, 2, 3]}"), "3 numbers"));
+  CHECK(contains(problems_of("upsample", "{scale_factor: 0}"), "scale_factor"));
+  CHECK(contains(problems_of("upsample", "{scale_factor: 2, align_corners: true}"), "align_corners"));
+  CHECK(contains(problems_of("crop", "{cropping: 1, size: 2}"), "both"));
+  CHECK(contains(problems_of("transpose", "{swap: [0, 1, 2]}"), "two axes"));
+  CHECK(contains(problems_of("transpose", "{}"), "neither"));
+  CHECK(contains(problems_of("reshape", "{shape: [-1, 2, -1]}"), "one -1"));
+  CHECK(contains(problems_of("reshape", "{shape: [0, 2]}"), "above 0"));
+  CHECK(contains(problems_of("slice", "{end: two}"), "slice.end"));
+  CHECK(contains(problems_of("clip", "{}"), "none"));
+  CHECK(contains(problems_of("clip", "{min: 0, magnitude: 1}"), "both kinds"));
+  CHECK(contains(problems_of("clip", "{min: 2, max: 1}"), "min <= max"));
+  CHECK(contains(problems_of("clip", "{magnitude: -1}"), "magnitude"));
+  CHECK(contains(problems_of("scale", "{}"), "neither"));
+  CHECK(contains(problems_of("scale", "{factor: 2, learned: channels}"), "both"));
+  CHECK(contains(problems_of("scale", "{factor: 2, init: 1}"), "scale.init"));
+  CHECK(contains(problems_of("drop_path", "{keep: 0}"), "keep"));
+  CHECK(contains(problems_of("conv_transpose2d", "{out_channels: 2, kernel_size: 3, stride: 2, output_padding: 2}"),
+                 "stride of 2"));
+  CHECK(contains(problems_of("conv_transpose2d", "{out_channels: 2, kernel_size: 3, dilation: 3, output_padding: 2}"),
+                 "as much padding"));
 }
 
 TEST_CASE("shapes that do not fit are refused with both shapes") {
@@ -69,6 +92,23 @@ TEST_CASE("shapes that do not fit are refused with both shapes") {
   CHECK(contains(shape_error("concat", "", {{4, 4, 3}, {4, 3}}), "[4, 3]"));
   CHECK(contains(shape_error("cross_entropy", "", {{4, 4}, {}}), "[4, 4]"));
   CHECK(contains(shape_error("mse", "", {{4}, {5}}), "[5]"));
+  CHECK(contains(shape_error("pad", "{padding: [1, 2]}", {{4, 4, 3}}), "[top, bottom, left, right]"));
+  CHECK(contains(shape_error("pad", "{padding: 1}", {{4}}), "sequence"));
+  CHECK(contains(shape_error("crop", "{cropping: 2}", {{4, 5, 3}}), "axis 0"));
+  CHECK(contains(shape_error("crop", "{size: 5}", {{4, 5, 3}}), "larger"));
+  CHECK(contains(shape_error("slice", "{begin: 2, end: 2}", {{4, 5, 3}}), "nothing"));
+  CHECK(contains(shape_error("slice", "{end: 4}", {{4, 5, 3}}), "more than there is"));
+  CHECK(contains(shape_error("slice", "{axis: 3}", {{4, 5, 3}}), "no axis 3"));
+  CHECK(contains(shape_error("transpose", "{axes: [0, 1]}", {{4, 5, 3}}), "each axis"));
+  CHECK(contains(shape_error("transpose", "{axes: [0, 1, 1]}", {{4, 5, 3}}), "each axis"));
+  CHECK(contains(shape_error("transpose", "{swap: [0, 3]}", {{4, 5, 3}}), "no such axes"));
+  CHECK(contains(shape_error("reshape", "{shape: [7, -1]}", {{4, 5, 3}}), "[7, -1]"));
+  CHECK(contains(shape_error("reshape", "{shape: [1099511627776, 1099511627776]}", {{4, 5, 3}}), "do not fill"));
+  CHECK(contains(shape_error("upsample", "{scale_factor: 0.1}", {{4, 5, 3}}), "gives 0"));
+  CHECK(contains(shape_error("dropout2d", "", {{4}}), "use dropout"));
+  CHECK(
+      contains(shape_error("conv_transpose2d", "{out_channels: 2, kernel_size: 1, padding: 2}", {{4, 5, 3}}), "leaves nothing"));
+  CHECK(contains(shape_error("conv_transpose2d", "{out_channels: 2, kernel_size: 1, groups: 2}", {{4, 5, 3}}), "[4, 5, 3]"));
 }
 
 TEST_CASE("weights start as PyTorch starts them, or as init says") {

@@ -28,15 +28,17 @@ OpCase case_of(const json& entry) {
     const std::vector<int64_t> extents = shape;
     c.inputs.emplace_back(std::span<const int64_t>(extents));
   }
+  for (const json& input : entry["integers"]) c.ids.push_back({.input = input});
   return c;
 }
 
-// A loss has no dy of its own: its backward means the average over the samples.
+// A loss has no dy of its own: its backward means the average over the targets.
 NodeData data_of(const json& entry, const OpCase& c) {
   NodeData data;
   data.inputs.push_back(entry["inputs"].get<std::vector<Floats>>());
   data.parameters = entry["parameters"].get<std::vector<Floats>>();
   data.dy.push_back(c.is_loss() ? Floats(static_cast<size_t>(2 * c.micro_batches[0]), 0.0F) : entry["dy"].get<Floats>());
+  data.targets = entry.value("targets", c.micro_batches[0]);
   return data;
 }
 
@@ -71,8 +73,8 @@ TEST_CASE("every node computes what PyTorch does, forward, every gradient and ru
   }
 }
 
-TEST_CASE("PyTorch's numbers cover every node type but dropout, whose random numbers differ") {
-  std::set<std::string> covered = {"dropout"};
+TEST_CASE("PyTorch's numbers cover every node type but dropouts, whose random numbers differ") {
+  std::set<std::string> covered = {"dropout", "dropout2d", "drop_path"};
   for (const json& entry : stored_cases()) covered.insert(entry["type"].get<std::string>());
   for (const graph::LayerType* type : layers::layer_types()) {
     CAPTURE(type->name);

@@ -160,3 +160,35 @@ TEST_CASE("norms of single samples, whose backward comes in two halves, give the
         CHECK(test::run_steps(run, options(partitions, 4, policy, schedule.name), 10) == unpiped);
       }
 }
+
+TEST_CASE("a network of tokens, with masked attention and a target at each position, gives the same bits on every schedule") {
+  const test::SmallRun run{.network = test::k_token_network, .input = {11}, .classes = 9, .tokens = true};
+  const int nodes = test::network_of(run).loss_node();
+  for (const int micro_batches : {1, 4, 5}) {
+    const test::RunBits unpiped = test::run_steps(run, options(1, micro_batches, Rematerialize::none), 8);
+    REQUIRE(std::isfinite(unpiped.losses.back()));
+    CHECK(unpiped.losses.back() != unpiped.losses.front());
+    for (const auto& schedule : pipeline::schedule_types())
+      for (const int partitions : {1, 2, 3, 4, 8}) {
+        if (partitions * stages_a_device(schedule) > nodes || refused(schedule, partitions, micro_batches)) continue;
+        for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none, Rematerialize::keep_first}) {
+          CAPTURE(fmt::format("{} K={} M={} policy={}", schedule.name, partitions, micro_batches, static_cast<int>(policy)));
+          CHECK(test::run_steps(run, options(partitions, micro_batches, policy, schedule.name), 8) == unpiped);
+        }
+      }
+  }
+}
+
+TEST_CASE("a network of tokens gives the same bits wherever it is cut") {
+  const test::SmallRun run{.network = test::k_token_network, .input = {11}, .classes = 9, .tokens = true};
+  const test::RunBits unpiped = test::run_steps(run, options(1, 3, Rematerialize::full), 3);
+  const int nodes = test::network_of(run).loss_node();
+  for (int cut = 1; cut < nodes; ++cut)
+    for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none}) {
+      CAPTURE(cut);
+      auto o = options(2, 3, policy);
+      o.balance = base::Tree::list({base::Tree::scalar(std::to_string(cut)), base::Tree::scalar(std::to_string(nodes - cut))});
+      CHECK(test::run_steps(run, o, 3) == unpiped);
+    }
+  CHECK(test::run_steps(run, options(nodes, 3, Rematerialize::full), 3) == unpiped);
+}

@@ -30,19 +30,23 @@ def from_torch(y):
 
 
 def case(kind, arguments, shapes, samples, run, parameters=(), buffers=None, target=None):
-    """run(inputs in PyTorch's layout, parameters) -> output in PyTorch's layout."""
+    """run(inputs in PyTorch's layout, parameters) -> output in PyTorch's layout. `target`: a last input, of integers."""
     inputs = [torch.randn(samples, *shape, requires_grad=True) for shape in shapes]
     if target is not None:
         inputs.append(target)
     params = [torch.randn(*shape, requires_grad=True) for shape in parameters]
     output = from_torch(run([to_torch(x) if x.is_floating_point() else x for x in inputs], params))
-    dy = torch.randn_like(output)
+    dy = torch.randn_like(output) if output.is_floating_point() else None
     entry = dict(type=kind, arguments=arguments, samples=samples,
                  shapes=[list(x.shape[1:]) for x in inputs],
+                 integers=[i for i, x in enumerate(inputs) if not x.is_floating_point()],
                  inputs=[numbers(x.float()) for x in inputs], parameters=[numbers(p) for p in params])
     if kind in ("cross_entropy", "mse"):  # output: the loss of each sample
-        output.mean().backward()
-        entry.update(losses=numbers(output))
+        targets = samples if kind == "mse" else int((target != -100).sum())
+        (output.sum() / targets).backward()
+        entry.update(losses=numbers(output), targets=targets)
+    elif not output.requires_grad:  # integers
+        entry.update(output=numbers(output.float()), dy=numbers(torch.zeros_like(output).float()))
     else:
         output.backward(dy)
         entry.update(output=numbers(output), dy=numbers(dy))
@@ -112,6 +116,57 @@ def norms():
     torch.set_rng_state(state)
 
 
+def later():
+    """Nodes that came later: what is drawn before and after keeps its numbers."""
+    state = torch.get_rng_state()
+    torch.manual_seed(12)
+    yield from transposed_convolutions()
+    yield from moves()
+    for arguments, options in (("{min: -0.5, max: 0.25}", dict(min=-0.5, max=0.25)), ("{magnitude: 0.7}", dict(min=-0.7, max=0.7)),
+                               ("{max: 0.1}", dict(max=0.1))):
+        yield case("clip", arguments, [(3, 7)], 2, lambda x, p, o=options: torch.clamp(x[0], **o))
+    yield case("scale", "{factor: -0.3}", [(3, 7)], 2, lambda x, p: x[0] * -0.3)
+    yield case("scale", "{learned: channels}", [(3, 7)], 2, lambda x, p: x[0] * p[0], [(7,)])
+    yield case("softmax", "", [(3, 7)], 2, lambda x, p: torch.softmax(x[0], -1))
+    torch.set_rng_state(state)
+
+
+def transposed_convolutions():
+    for arguments, shape, out, kernel, options in (
+            ("", (3, 4, 2), 3, (3, 3), {}),
+            (", stride: 2, bias: false", (3, 5, 4), 2, (2, 2), dict(stride=2)),
+            (", stride: 2, padding: 1, output_padding: 1", (4, 3, 2), 3, (3, 3), dict(stride=2, padding=1, output_padding=1)),
+            (", stride: [3, 1], padding: [1, 0], output_padding: [2, 0]", (3, 4, 2), 2, (2, 3),
+             dict(stride=(3, 1), padding=(1, 0), output_padding=(2, 0))),
+            (", dilation: 2, padding: 2, groups: 2", (4, 5, 4), 6, (3, 3), dict(dilation=2, padding=2, groups=2))):
+        bias = "bias: false" not in arguments
+        parameters = [(shape[2], out // options.get("groups", 1), *kernel)] + ([(out,)] if bias else [])
+        yield case("conv_transpose2d", f"{{out_channels: {out}, kernel_size: {list(kernel)}{arguments}}}", [shape], 2,
+                   lambda x, p, b=bias, o=options: F.conv_transpose2d(x[0], p[0], p[1] if b else None, **o), parameters)
+
+
+def moves():
+    def move(kind, arguments, shape, run):  # run works on the product's layout
+        return case(kind, arguments, [shape], 2, lambda x, p: to_torch(run(from_torch(x[0]))))
+    for size in ("scale_factor: 2", "scale_factor: [3, 2]", "scale_factor: 1.7", "scale_factor: 0.6", "size: [7, 3]", "size: 5"):
+        key, value = size.split(": ")
+        for mode, corners in (("nearest", None), ("bilinear", False), ("bilinear", True)):
+            extent = json.loads(value)
+            up = nn.Upsample(mode=mode, align_corners=corners, **{key: tuple(extent) if isinstance(extent, list) else extent})
+            more = f", mode: {mode}" + ("" if corners is None else f", align_corners: {str(corners).lower()}")
+            yield case("upsample", f"{{{size}{more}}}", [(5, 3, 2)], 2, lambda x, p, f=up: f(x[0]))
+    yield move("pad", "{padding: [1, 0, 2, 3], value: 0.5}", (3, 4, 2), lambda x: F.pad(x, (0, 0, 2, 3, 1, 0), value=0.5))
+    yield move("pad", "{padding: [-1, 1, -1, 1]}", (3, 4, 2), lambda x: F.pad(x, (0, 0, -1, 1, -1, 1)))
+    yield move("pad", "{padding: [1, 2]}", (3, 4), lambda x: F.pad(x, (0, 0, 1, 2)))
+    yield move("crop", "{cropping: [1, 0, 1, 2]}", (4, 5, 3), lambda x: x[:, 1:, 1:-2])
+    yield move("crop", "{size: [2, 3]}", (5, 5, 2), lambda x: x[:, 1:3, 1:4])
+    yield move("slice", "{begin: 1, end: -1}", (3, 2, 5), lambda x: x[..., 1:-1])
+    yield move("slice", "{axis: 0, begin: -2}", (3, 2, 5), lambda x: x[:, -2:])
+    yield move("reshape", "{shape: [2, -1]}", (3, 2, 5), lambda x: x.reshape(-1, 2, 15))
+    yield move("transpose", "{axes: [1, 2, 0]}", (3, 2, 5), lambda x: x.permute(0, 2, 3, 1))
+    yield move("transpose", "{swap: [0, -1]}", (3, 2, 5), lambda x: x.transpose(1, -1))
+
+
 def pointwise():
     for kind, arguments, f in (("relu", "", F.relu), ("leaky_relu", "", F.leaky_relu),
                                ("leaky_relu", "{negative_slope: 0.3}", lambda x: F.leaky_relu(x, 0.3)), ("gelu", "", F.gelu),
@@ -128,6 +183,63 @@ def losses():
         yield case("cross_entropy", arguments, [(7,)], 5, lambda x, p, s=smoothing: F.cross_entropy(
             x[0], x[1], reduction="none", label_smoothing=s), target=torch.tensor([0, 6, 3, 3, 1]))
     yield case("mse", "", [(2, 3)] * 2, 3, lambda x, p: F.mse_loss(x[0], x[1], reduction="none").flatten(1).mean(1))
+
+
+def sequences():
+    """Token ids, positions and targets at each position."""
+    state = torch.get_rng_state()
+    torch.manual_seed(13)
+    for arguments, smoothing in (("", 0.0), ("{label_smoothing: 0.1}", 0.1)):
+        target = torch.tensor([[0, 6, -100, 3], [-100, 1, 2, 5], [4, -100, -100, 0]])
+        yield case("cross_entropy", arguments, [(4, 7)], 3, lambda x, p, s=smoothing: F.cross_entropy(
+            x[0].transpose(1, 2), x[1], reduction="none", label_smoothing=s).sum(1), target=target)
+    ids = torch.tensor([[4, 0, 2, 2, 1], [2, 3, 4, 4, 2]])
+    for arguments, padding, scale in (("{num_embeddings: 5, embedding_dim: 3}", None, 1),
+                                      ("{num_embeddings: 5, embedding_dim: 3, padding_idx: 2, scale: 1.5}", 2, 1.5)):
+        def embed(x, p, padding=padding, scale=scale):
+            return F.embedding(x[0], p[0], padding_idx=padding) * scale
+        yield case("embedding", arguments, [], 2, embed, [(5, 3)], target=ids)
+    yield case("positions", "{max_length: 6}", [(4, 3)], 2, lambda x, p: x[0] + p[0][:4], [(6, 3)])
+    t, i = torch.arange(5.0)[:, None], torch.arange(3.0)
+    table = torch.stack([torch.sin(t / 10000 ** (2 * i / 6)), torch.cos(t / 10000 ** (2 * i / 6))], 2).flatten(1)
+    yield case("positions", "{kind: sinusoidal}", [(5, 6)], 2, lambda x, p: x[0] + table)
+    target = torch.tensor([[4, 2, -100, 3], [2, 1, -100, -100]])
+    yield case("shift_tokens", "{start: 9, padding: 7}", [], 2, lambda x, p: torch.cat(
+        [torch.full((2, 1), 9), torch.where(x[0] < 0, 7, x[0])[:, :-1]], 1), target=target)
+    yield from attention()
+    torch.set_rng_state(state)
+
+
+def attention():
+    """nn.MultiheadAttention itself, given our parameters."""
+    def attend(heads, channels, bias, causal, tokens):
+        module = nn.MultiheadAttention(channels, heads, bias=bias, batch_first=True)
+
+        def run(x, p):
+            for holder, name, value in zip(*layout(module, bias), p):
+                del holder._parameters[name]
+                setattr(holder, name, value)
+            source = x[1] if len(x) - tokens == 2 else x[0]
+            mask = torch.ones(x[0].shape[1], source.shape[1], dtype=torch.bool).triu(1) if causal else None
+            return module(x[0], source, source, key_padding_mask=x[-1] == 0 if tokens else None, attn_mask=mask)[0]
+        return run
+
+    def layout(module, bias):
+        if bias:
+            return (module, module, module.out_proj, module.out_proj), ("in_proj_weight", "in_proj_bias", "weight", "bias")
+        return (module, module.out_proj), ("in_proj_weight", "weight")
+
+    def one(arguments, shapes, samples, heads, bias=True, causal=False, target=None):
+        c = shapes[0][1]
+        parameters = [(3 * c, c), (3 * c,), (c, c), (c,)] if bias else [(3 * c, c), (c, c)]
+        return case("attention", arguments, shapes, samples, attend(heads, c, bias, causal, target is not None), parameters,
+                    target=target)
+
+    yield one("{heads: 2}", [(5, 6)], 2, 2)
+    yield one("{heads: 3, causal: true, bias: false}", [(7, 6)], 2, 3, bias=False, causal=True)
+    yield one("{heads: 2}", [(3, 4), (5, 4)], 2, 2)
+    yield one("{heads: 2, causal: true, padding: 0}", [(4, 6)], 2, 2, causal=True, target=torch.tensor([[3, 1, 0, 0], [2, 5, 1, 0]]))
+    yield one("{heads: 1, padding: 0}", [(3, 4), (5, 4)], 2, 1, target=torch.tensor([[3, 0, 0, 0, 0], [2, 5, 1, 7, 0]]))
 
 
 class Flatten(nn.Module):
@@ -166,6 +278,6 @@ def write(name, value):
 
 
 if __name__ == "__main__":
-    cases = [c for make in (convolutions, pools, dense, pointwise, losses, norms) for c in make()]
+    cases = [c for make in (convolutions, pools, dense, pointwise, losses, norms, later, sequences) for c in make()]
     write("nodes.json", dict(torch=torch.__version__, cases=cases))
     write("training.json", dict(torch=torch.__version__, **training()))

@@ -27,7 +27,24 @@ uint64_t seed_of(const OpCase& c) {
   return hash;
 }
 
-bool is_class(const OpCase& c, size_t input) { return c.type == "cross_entropy" && input == 1; }
+/// Whole numbers from numbers in [0, 1).
+void make_ids(const Ids& ids, uint64_t seed, uint64_t stream, Floats& values) {
+  const base::Philox philox(seed, base::Purpose::test, stream);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(philox.uniform(2 * i)) < ids.share
+                    ? static_cast<float>(ids.special)
+                    : static_cast<float>(philox.below(2 * i + 1, static_cast<uint32_t>(ids.count)));
+}
+
+/// What the mini-batch's loss is averaged over.
+int64_t count_targets(const OpCase& c, const NodeData& data) {
+  int64_t count = 0;
+  for (size_t micro = 0; micro < c.micro_batches.size(); ++micro)
+    count += c.is_loss() && c.ids_of(1) != nullptr
+                 ? std::count_if(data.inputs[micro][1].begin(), data.inputs[micro][1].end(), [](float id) { return id >= 0; })
+                 : c.micro_batches[micro];
+  return std::max<int64_t>(count, 1);
+}
 
 // A block of the backend's memory with a view in it.
 class Block {
@@ -44,7 +61,10 @@ class Block {
     for (size_t i = 0; i < values.size(); ++i) view_.i32()[i] = static_cast<int32_t>(values[i]);
   }
   void poison() const { std::memset(view_.data, 0xff, view_.bytes()); }  // NaN
-  Floats read() const { return Floats(view_.f32(), view_.f32() + view_.elements()); }
+  Floats read() const {
+    if (view_.dtype == DType::i32) return Floats(view_.i32(), view_.i32() + view_.elements());
+    return Floats(view_.f32(), view_.f32() + view_.elements());
+  }
 
  private:
   std::unique_ptr<device::Memory> memory_;
@@ -71,7 +91,8 @@ class NodeRun {
     std::sort(batches.rbegin(), batches.rend());
     batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
     std::array<bool, 64> wanted{};
-    for (size_t i = 0; i < c.inputs.size(); ++i) wanted[i] = options.input_gradients && !(c.is_loss() && i == 1);
+    for (size_t i = 0; i < c.inputs.size(); ++i)
+      wanted[i] = options.input_gradients && !(c.is_loss() && i == 1) && c.ids_of(i) == nullptr;
     operation_ = layer_->plan({*backend_, batches, c.inputs, output_shape_, std::span(wanted.data(), c.inputs.size())});
     wanted_.assign(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(c.inputs.size()));
     make_state();
@@ -121,24 +142,26 @@ class NodeRun {
     const int64_t samples = case_.micro_batches[micro];
     graph::Pass pass = pass_of(case_, micro);
     pass.training = !options_.evaluate;
+    pass.mini_batch_targets = data_.targets;
     const graph::Needs needs = operation_->needs();
 
     std::vector<Block> inputs, dx;
     for (size_t i = 0; i < case_.inputs.size(); ++i) {
-      const DType type = is_class(case_, i) ? DType::i32 : DType::f32;
-      inputs.emplace_back(*backend_, case_.inputs[i].with_batch(samples), type, options_.shift);
+      inputs.emplace_back(*backend_, case_.inputs[i].with_batch(samples), case_.types()[i], options_.shift);
       inputs.back().write(data_.inputs[micro][i]);
     }
-    Block own_output(*backend_, output_shape_.with_batch(samples), DType::f32, options_.shift);
+    const DType type = layer_->output_type(case_.types());
+    Block own_output(*backend_, output_shape_.with_batch(samples), type, options_.shift);
     own_output.poison();
     const bool over_input = options_.in_place && needs.in_place;
-    const TensorView y{over_input ? inputs[0].view().data : own_output.view().data, own_output.view().shape, DType::f32};
+    const TensorView y{over_input ? inputs[0].view().data : own_output.view().data, own_output.view().shape, type};
     const std::unique_ptr<device::Memory> saved = backend_->allocate(operation_->saved_bytes(samples));
 
     const std::vector<TensorView> x = views_of(inputs);
     operation_->forward({pass, x, y, saved->data(), workspace_->data()}, state_);
     MicroResult result;
-    result.output.assign(y.f32(), y.f32() + y.elements());
+    const Block& output = over_input ? inputs[0] : own_output;
+    result.output = output.read();
     if (options_.evaluate) return result;
     if (options_.recompute) {
       inputs[0].write(data_.inputs[micro][0]);
@@ -146,7 +169,7 @@ class NodeRun {
       std::memset(saved->data(), 0xff, saved->bytes());
       pass.recompute = true;
       operation_->forward({pass, x, y, saved->data(), workspace_->data()}, state_);
-      all.recompute_differed |= !same_bits(result.output, Floats(y.f32(), y.f32() + y.elements()));
+      all.recompute_differed |= !same_bits(result.output, output.read());
       pass.recompute = false;
     }
 
@@ -215,6 +238,7 @@ graph::Pass pass_of(const OpCase& c, size_t micro) {
   pass.mini_batch_samples = sum(c.micro_batches.size());
   pass.mini_batch_targets = pass.mini_batch_samples;
   pass.node = 11;
+  pass.progress = 0.75;
   return pass;
 }
 
@@ -230,16 +254,16 @@ NodeData make_data(const OpCase& c) {
     std::vector<Floats> inputs;
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       Floats values = random_floats(seed, 100 + 10 * micro + i, pass.samples * c.inputs[i].elements(), 3);
-      if (is_class(c, i))
-        for (float& value : values) value = std::floor((value / 6 + 0.5F) * 0.999F * static_cast<float>(c.inputs[0].back()));
+      if (const Ids* ids = c.ids_of(i)) make_ids(*ids, seed, 500 + 10 * micro + i, values);
       inputs.push_back(std::move(values));
     }
     data.inputs.push_back(std::move(inputs));
-    Floats dy = random_floats(seed, 1000 + micro, pass.samples * output.elements());
-    if (c.is_loss())
-      for (size_t i = 0; i < dy.size(); ++i) dy[i] = i % 2 == 0 ? 1.0F / static_cast<float>(pass.mini_batch_samples) : 0;
-    data.dy.push_back(std::move(dy));
+    data.dy.push_back(random_floats(seed, 1000 + micro, pass.samples * output.elements()));
   }
+  data.targets = count_targets(c, data);
+  if (c.is_loss())
+    for (Floats& dy : data.dy)
+      for (size_t i = 0; i < dy.size(); ++i) dy[i] = i % 2 == 0 ? 1.0F / static_cast<float>(data.targets) : 0;
   return data;
 }
 

@@ -13,7 +13,8 @@ using Floats = std::vector<float>;
 /// Numbers for a case, a pure function of it. `inputs[micro][input]`; integer inputs as whole numbers.
 struct NodeData {
   std::vector<std::vector<Floats>> inputs;
-  std::vector<Floats> dy;  // per micro-batch; for losses what backward means: [1 / N, 0] a sample
+  std::vector<Floats> dy;  // per micro-batch; for losses what backward means: [1 / targets, 0] a sample
+  int64_t targets = 0;     // of the mini-batch: samples, or positions whose target is not ignored
   std::vector<Floats> parameters;
 };
 NodeData make_data(const OpCase& c);

@@ -66,10 +66,14 @@ void add_other_cases(std::vector<OpCase>& cases) {
   for (int64_t classes : {2, 3, 7, 10, 17})
     for (const char* arguments : {"", "{label_smoothing: 0.1}"})
       for (const Micros& micros : {Micros{1}, Micros{3, 2}}) {
-        cases.push_back({"cross_entropy", arguments, {{classes}, {}}, micros});
+        cases.push_back({"cross_entropy", arguments, {{classes}, {}}, micros, false, {{1, classes}}});
+        cases.push_back({"cross_entropy", arguments, {{3, classes}, {3}}, micros, false, {{1, classes, -100, 0.3}}});
       }
-  cases.push_back({"cross_entropy", "{label_smoothing: 1}", {{5}, {1}}, {2}});
-  cases.push_back({"cross_entropy", "", {{1000}, {}}, {7, 6}, true});
+  cases.push_back({"cross_entropy", "{label_smoothing: 1}", {{5}, {1}}, {2}, false, {{1, 5}}});
+  cases.push_back({"cross_entropy", "", {{2, 3, 4}, {2, 3}}, {2}, false, {{1, 4}}});
+  cases.push_back({"cross_entropy", "", {{2, 3}, {2}}, {2, 1}, false, {{1, 3, -100, 1}}});  // nothing to learn
+  cases.push_back({"cross_entropy", "", {{1000}, {}}, {7, 6}, true, {{1, 1000}}});
+  cases.push_back({"cross_entropy", "", {{33, 300}, {33}}, {3, 2}, true, {{1, 300, -100, 0.2}}});
   for (int64_t extent : {1, 2, 3, 5, 8, 17, 33})
     for (const Micros& micros : {Micros{1}, Micros{3, 2}, Micros{2, 2}})
       cases.push_back({"mse", "", {{extent}, {extent}}, micros});

@@ -40,10 +40,15 @@ std::vector<int64_t> Arguments::pair(const std::string& key, int64_t otherwise) 
   return values;
 }
 
+std::vector<int64_t> Arguments::list(const std::string& key) const {
+  return has(key) ? integers_of(*tree_.find(key)) : std::vector<int64_t>{};
+}
+
 std::unique_ptr<Reference> make_reference(const std::string& type, const base::Tree& arguments,
                                           const std::vector<Shape>& inputs) {
   const Arguments read(arguments);
-  for (const auto make : {make_window_reference, make_dense_reference, make_pointwise_reference, make_loss_reference})
+  for (const auto make : {make_window_reference, make_dense_reference, make_pointwise_reference, make_move_reference,
+                          make_token_reference, make_attention_reference, make_loss_reference})
     if (std::unique_ptr<Reference> reference = make(type, read, inputs)) return reference;
   throw std::runtime_error("no reference for node type " + type);
 }

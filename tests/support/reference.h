@@ -28,6 +28,8 @@ class Arguments {
   std::string word(const std::string& key, const std::string& otherwise) const;
   /// A number or a list of numbers; one number stands for two.
   std::vector<int64_t> pair(const std::string& key, int64_t otherwise) const;
+  /// The list as it is; a number alone is a list of one; absent: empty.
+  std::vector<int64_t> list(const std::string& key) const;
   const base::Tree* raw(const std::string& key) const { return has(key) ? tree_.find(key) : nullptr; }
 
  private:
@@ -64,6 +66,9 @@ std::unique_ptr<Reference> make_reference(const std::string& type, const base::T
 std::unique_ptr<Reference> make_window_reference(const std::string& type, const Arguments&, const std::vector<Shape>&);
 std::unique_ptr<Reference> make_dense_reference(const std::string& type, const Arguments&, const std::vector<Shape>&);
 std::unique_ptr<Reference> make_pointwise_reference(const std::string& type, const Arguments&, const std::vector<Shape>&);
+std::unique_ptr<Reference> make_move_reference(const std::string& type, const Arguments&, const std::vector<Shape>&);
+std::unique_ptr<Reference> make_token_reference(const std::string& type, const Arguments&, const std::vector<Shape>&);
+std::unique_ptr<Reference> make_attention_reference(const std::string& type, const Arguments&, const std::vector<Shape>&);
 std::unique_ptr<Reference> make_loss_reference(const std::string& type, const Arguments&, const std::vector<Shape>&);
 
 /// Gradients of sum(dy * forward) by central differences with this step.

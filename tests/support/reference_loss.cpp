@@ -1,4 +1,4 @@
-// Losses: a row of the output is [loss of the sample, correct]; dy weighs the losses.
+// Losses: a row of the output is [sum of the sample's losses, how many are right]; dy weighs the losses.
 #include "tests/support/reference.h"
 
 #include <algorithm>
@@ -12,29 +12,31 @@ class CrossEntropyReference final : public Reference {
   CrossEntropyReference(size_t classes, double smoothing) : classes_(classes), smoothing_(smoothing) {}
 
   Numbers forward(const ReferenceCall& call) const override {
-    Numbers y;
-    for (size_t n = 0; n < static_cast<size_t>(call.samples); ++n) {
+    const size_t positions = call.inputs[1].size() / static_cast<size_t>(call.samples);
+    Numbers y(2 * static_cast<size_t>(call.samples));
+    for (size_t n = 0; n < call.inputs[1].size(); ++n) {
+      if (target(call, n) < 0) continue;
       const Numbers p = probabilities(call, n);
       const Numbers q = wanted(call, n);
-      double loss = 0;
-      for (size_t c = 0; c < classes_; ++c) loss -= q[c] * std::log(p[c]);
-      const auto best = static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
-      y.push_back(loss);
-      y.push_back(best == target(call, n) ? 1 : 0);
+      const auto best = std::max_element(p.begin(), p.end()) - p.begin();
+      for (size_t c = 0; c < classes_; ++c) y[2 * (n / positions)] -= q[c] * std::log(p[c]);
+      y[2 * (n / positions) + 1] += best == target(call, n) ? 1 : 0;
     }
     return y;
   }
   ReferenceGradients backward(const ReferenceCall& call, const Numbers& dy) const override {
-    ReferenceGradients d{{Numbers(), Numbers(call.inputs[1].size())}, {}};
-    for (size_t n = 0; n < static_cast<size_t>(call.samples); ++n) {
+    const size_t positions = call.inputs[1].size() / static_cast<size_t>(call.samples);
+    ReferenceGradients d{{Numbers(call.inputs[0].size()), Numbers(call.inputs[1].size())}, {}};
+    for (size_t n = 0; n < call.inputs[1].size(); ++n) {
+      if (target(call, n) < 0) continue;
       const Numbers p = probabilities(call, n), q = wanted(call, n);
-      for (size_t c = 0; c < classes_; ++c) d.inputs[0].push_back(dy[2 * n] * (p[c] - q[c]));
+      for (size_t c = 0; c < classes_; ++c) d.inputs[0][n * classes_ + c] = dy[2 * (n / positions)] * (p[c] - q[c]);
     }
     return d;
   }
 
  private:
-  static size_t target(const ReferenceCall& call, size_t n) { return static_cast<size_t>(std::lround(call.inputs[1][n])); }
+  static int64_t target(const ReferenceCall& call, size_t n) { return std::lround(call.inputs[1][n]); }
   Numbers probabilities(const ReferenceCall& call, size_t n) const {
     Numbers p;
     double sum = 0;
@@ -44,7 +46,7 @@ class CrossEntropyReference final : public Reference {
   }
   Numbers wanted(const ReferenceCall& call, size_t n) const {
     Numbers q(classes_, smoothing_ / static_cast<double>(classes_));
-    q[target(call, n)] += 1 - smoothing_;
+    q[static_cast<size_t>(target(call, n))] += 1 - smoothing_;
     return q;
   }
 

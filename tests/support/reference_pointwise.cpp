@@ -1,4 +1,4 @@
-// Activations, dropout, and what only moves or adds numbers.
+// Activations, softmax, scales, the three kinds of dropout, and what only adds or joins numbers.
 #include "core/base/rng.h"
 #include "tests/support/reference.h"
 
@@ -48,6 +48,16 @@ std::unique_ptr<Reference> activation(const std::string& type, const Arguments& 
     return make([](double x) { return std::tanh(x); }, [](double x) { return 1 - std::tanh(x) * std::tanh(x); });
   if (type == "silu")
     return make([](double x) { return x * sigmoid(x); }, [](double x) { return sigmoid(x) + x * sigmoid(x) * (1 - sigmoid(x)); });
+  if (type == "clip") {
+    const double low = a.has("magnitude") ? -a.number("magnitude", 0) : a.number("min", -1e30);
+    const double high = a.has("magnitude") ? a.number("magnitude", 0) : a.number("max", 1e30);
+    return make([=](double x) { return std::min(std::max(x, low), high); },
+                [=](double x) { return x >= low && x <= high ? 1.0 : 0.0; });
+  }
+  if (type == "scale" && a.has("factor")) {
+    const double factor = a.number("factor", 1);
+    return make([=](double x) { return factor * x; }, [=](double) { return factor; });
+  }
   if (type == "gelu" && a.word("approximate", "none") == "none")
     return make([](double x) { return x * normal_distribution(x); },
                 [](double x) { return normal_distribution(x) + x * normal_density(x); });
@@ -62,9 +72,10 @@ std::unique_ptr<Reference> activation(const std::string& type, const Arguments& 
   return nullptr;
 }
 
+// Element i of a sample follows draw i % period: period 1 drops whole samples, the channels whole channels.
 class DropoutReference final : public Reference {
  public:
-  explicit DropoutReference(double p) : p_(p) {}
+  DropoutReference(double p, bool ramp, size_t period) : p_(p), ramp_(ramp), period_(period) {}
 
   Numbers forward(const ReferenceCall& call) const override { return masked(call, call.inputs[0]); }
   ReferenceGradients backward(const ReferenceCall& call, const Numbers& dy) const override { return {{masked(call, dy)}, {}}; }
@@ -77,12 +88,57 @@ class DropoutReference final : public Reference {
       const uint64_t sample = static_cast<uint64_t>(call.pass.first_sample) + i / width;
       const base::Philox draw(call.pass.seed, base::Purpose::dropout, static_cast<uint64_t>(call.pass.step),
                               static_cast<uint64_t>(call.pass.node) << 32 | sample);
-      to[i] = draw.uniform(i % width) >= static_cast<float>(p_) ? from[i] / (1 - p_) : 0;
+      const double p = ramp_ ? p_ * call.pass.progress : p_;
+      to[i] = draw.uniform(i % width % period_) >= static_cast<float>(p) ? from[i] / (1 - p) : 0;
     }
     return to;
   }
 
   double p_;
+  bool ramp_;
+  size_t period_;
+};
+
+class SoftmaxReference final : public Reference {
+ public:
+  explicit SoftmaxReference(const Shape& input) : width_(static_cast<size_t>(input.back())) {}
+
+  Numbers forward(const ReferenceCall& call) const override {
+    Numbers y = call.inputs[0];
+    for (size_t row = 0; row < y.size(); row += width_) {
+      double sum = 0;
+      for (size_t i = row; i < row + width_; ++i) sum += std::exp(y[i]);
+      for (size_t i = row; i < row + width_; ++i) y[i] = std::exp(y[i]) / sum;
+    }
+    return y;
+  }
+  ReferenceGradients backward(const ReferenceCall& call, const Numbers& dy) const override {
+    const Numbers y = forward(call);
+    ReferenceGradients d{{Numbers(dy.size())}, {}};
+    for (size_t i = 0; i < y.size(); ++i)
+      for (size_t j = i / width_ * width_; j < (i / width_ + 1) * width_; ++j)
+        d.inputs[0][i] += dy[j] * y[j] * ((i == j ? 1 : 0) - y[i]);
+    return d;
+  }
+
+ private:
+  size_t width_;
+};
+
+class LayerScaleReference final : public Reference {
+ public:
+  Numbers forward(const ReferenceCall& call) const override { return scaled(call, call.inputs[0]); }
+  ReferenceGradients backward(const ReferenceCall& call, const Numbers& dy) const override {
+    Numbers slope(call.parameters[0].size());
+    for (size_t i = 0; i < dy.size(); ++i) slope[i % slope.size()] += dy[i] * call.inputs[0][i];
+    return {{scaled(call, dy)}, {slope}};
+  }
+
+ private:
+  static Numbers scaled(const ReferenceCall& call, Numbers values) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= call.parameters[0][i % call.parameters[0].size()];
+    return values;
+  }
 };
 
 class AddReference final : public Reference {
@@ -131,10 +187,17 @@ class ConcatReference final : public Reference {
 
 std::unique_ptr<Reference> make_pointwise_reference(const std::string& type, const Arguments& a,
                                                     const std::vector<Shape>& inputs) {
-  if (type == "dropout") return std::make_unique<DropoutReference>(a.number("p", 0.5));
+  const size_t whole = static_cast<size_t>(inputs[0].elements());
+  if (type == "dropout") return std::make_unique<DropoutReference>(a.number("p", 0.5), false, whole);
+  if (type == "dropout2d")
+    return std::make_unique<DropoutReference>(a.number("p", 0.5), false, static_cast<size_t>(inputs[0].back()));
+  if (type == "drop_path") return std::make_unique<DropoutReference>(1 - a.number("keep", 1), a.truth("ramp", false), 1);
+  if (type == "softmax") return std::make_unique<SoftmaxReference>(inputs[0]);
+  if (type == "scale" && a.has("learned")) return std::make_unique<LayerScaleReference>();
   if (type == "add") return std::make_unique<AddReference>();
   if (type == "concat") return std::make_unique<ConcatReference>(inputs);
-  if (type == "flatten") return std::make_unique<ElementReference>([](double x) { return x; }, [](double) { return 1.0; });
+  if (type == "flatten" || type == "reshape")
+    return std::make_unique<ElementReference>([](double x) { return x; }, [](double) { return 1.0; });
   return activation(type, a);
 }
 

@@ -98,6 +98,68 @@ class ConvolutionReference final : public Reference {
   bool bias_;
 };
 
+// Every input element adds its products to the output: torch.nn.ConvTranspose2d by its definition.
+class TransposedReference final : public Reference {
+ public:
+  TransposedReference(const Arguments& a, const Shape& image)
+      : in_{image[0], image[1], image[2]},
+        kernel_(a.pair("kernel_size", 1)),
+        stride_(a.pair("stride", 1)),
+        padding_(a.pair("padding", 0)),
+        dilation_(a.pair("dilation", 1)),
+        groups_(a.integer("groups", 1)),
+        bias_(a.truth("bias", true)),
+        out_{0, 0, a.integer("out_channels", 1)} {
+    const std::vector<int64_t> more = a.pair("output_padding", 0);
+    for (size_t k = 0; k < 2; ++k)
+      out_[k] = (in_[k] - 1) * stride_[k] - 2 * padding_[k] + dilation_[k] * (kernel_[k] - 1) + more[k] + 1;
+  }
+
+  Numbers forward(const ReferenceCall& call) const override {
+    Numbers y(static_cast<size_t>(call.samples * out_[0] * out_[1] * out_[2]));
+    each_product(call.samples, [&](size_t x, size_t w, size_t out) { y[out] += call.inputs[0][x] * call.parameters[0][w]; });
+    if (bias_)
+      for (size_t i = 0; i < y.size(); ++i) y[i] += call.parameters[1][i % static_cast<size_t>(out_[2])];
+    return y;
+  }
+  ReferenceGradients backward(const ReferenceCall& call, const Numbers& dy) const override {
+    ReferenceGradients d{{Numbers(call.inputs[0].size())}, {Numbers(call.parameters[0].size())}};
+    each_product(call.samples, [&](size_t x, size_t w, size_t out) {
+      d.inputs[0][x] += dy[out] * call.parameters[0][w];
+      d.parameters[0][w] += dy[out] * call.inputs[0][x];
+    });
+    if (bias_) {
+      d.parameters.emplace_back(static_cast<size_t>(out_[2]));
+      for (size_t i = 0; i < dy.size(); ++i) d.parameters[1][i % static_cast<size_t>(out_[2])] += dy[i];
+    }
+    return d;
+  }
+
+ private:
+  // body(input element, weight [in, out / groups, kH, kW], output element)
+  template <class Body>
+  void each_product(int64_t samples, const Body& body) const {
+    const int64_t in = in_[2] / groups_, out = out_[2] / groups_, area = kernel_[0] * kernel_[1];
+    for (int64_t at = 0; at < samples * in_[0] * in_[1]; ++at)
+      for (int64_t k = 0; k < area; ++k) {
+        const int64_t ih = at / in_[1] % in_[0], iw = at % in_[1], n = at / in_[1] / in_[0];
+        const int64_t oh = ih * stride_[0] - padding_[0] + k / kernel_[1] * dilation_[0];
+        const int64_t ow = iw * stride_[1] - padding_[1] + k % kernel_[1] * dilation_[1];
+        if (oh < 0 || oh >= out_[0] || ow < 0 || ow >= out_[1]) continue;
+        for (int64_t i = 0; i < in_[2]; ++i)
+          for (int64_t o = 0; o < out; ++o)
+            body(static_cast<size_t>(at * in_[2] + i), static_cast<size_t>((i * out + o) * area + k),
+                 static_cast<size_t>(((n * out_[0] + oh) * out_[1] + ow) * out_[2] + i / in * out + o));
+      }
+  }
+
+  std::array<int64_t, 3> in_;
+  std::vector<int64_t> kernel_, stride_, padding_, dilation_;
+  int64_t groups_;
+  bool bias_;
+  std::array<int64_t, 3> out_;
+};
+
 class PoolReference final : public Reference {
  public:
   PoolReference(Geometry geometry, bool max, bool count_padding)
@@ -145,6 +207,7 @@ class PoolReference final : public Reference {
 
 std::unique_ptr<Reference> make_window_reference(const std::string& type, const Arguments& a, const std::vector<Shape>& inputs) {
   if (type == "conv2d") return std::make_unique<ConvolutionReference>(a, inputs[0]);
+  if (type == "conv_transpose2d") return std::make_unique<TransposedReference>(a, inputs[0]);
   if (type == "max_pool2d" || type == "avg_pool2d") {
     Geometry g = geometry_of(a, inputs[0], a.has("stride") ? a.pair("stride", 1) : a.pair("kernel_size", 1));
     return std::make_unique<PoolReference>(std::move(g), type == "max_pool2d", a.truth("count_include_pad", true));

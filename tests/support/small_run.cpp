@@ -33,16 +33,69 @@ const char* const k_residual_network = R"(
 - linear: {out_features: 4}
 )";
 
-graph::Network network_of(const std::string& yaml, const tensor::Shape& input, int64_t classes) {
+// An encoder and a decoder that learns to predict what it is given, one position late.
+const char* const k_token_network = R"(
+- embedding: {num_embeddings: 9, embedding_dim: 6, padding_idx: 0, scale: 2}
+- positions: {max_length: 11}
+  name: source
+- attention: {heads: 2, padding: 0, dropout: 0.2}
+  inputs: [source, input]
+- add:
+  inputs: [attention_1, source]
+- layer_norm: {}
+  name: memory
+- shift_tokens: {start: 1, padding: 0}
+  inputs: [target]
+  name: shifted
+- embedding: {num_embeddings: 9, embedding_dim: 6, init: {normal: {std: 0.5}}}
+- positions: {kind: sinusoidal}
+- residual:
+    body:
+    - layer_norm
+    - attention: {heads: 3, causal: true}
+- residual:
+    body:
+    - layer_norm: {}
+      name: query
+    - attention: {heads: 1, head_dim: 5, bias: false}
+      inputs: [query, memory]
+  name: decoded
+- attention: {heads: 2, padding: 0, dropout: 0.1}
+  inputs: [decoded, memory, input]
+- add:
+  inputs: [attention_2, decoded]
+- linear: {out_features: 9}
+)";
+
+namespace {
+
+graph::Network build(const std::string& yaml, const graph::SampleShapes& data) {
   base::Problems problems;
   const base::Tree list = app::parse_yaml(yaml, "network");
-  auto network = graph::build_network(list, "network", {}, {input, {}, tensor::DType::i32, classes}, layers::layer_types(),
-                                      layers::composite_types(), problems);
+  auto network = graph::build_network(list, "network", {}, data, layers::layer_types(), layers::composite_types(), problems);
   problems.throw_if_any();
   return network;
 }
 
+}  // namespace
+
+graph::Network network_of(const std::string& yaml, const tensor::Shape& input, int64_t classes) {
+  return build(yaml, {input, {}, tensor::DType::i32, classes});
+}
+graph::Network token_network_of(const std::string& yaml, int64_t length, int64_t vocabulary) {
+  return build(yaml, {{length}, {length}, tensor::DType::i32, vocabulary, tensor::DType::i32});
+}
+graph::Network network_of(const SmallRun& run) {
+  if (run.tokens) return token_network_of(run.network, run.input[0], run.classes);
+  return network_of(run.network, run.input, run.classes);
+}
+
 MadeBatch::MadeBatch(const SmallRun& run, int64_t at) : step(at) {
+  results.resize(2 * static_cast<size_t>(run.batch_size * (1 + run.auxiliary_losses)));
+  if (run.tokens) {
+    make_tokens(run);
+    return;
+  }
   const base::Philox random(run.seed, base::Purpose::test, static_cast<uint64_t>(at));
   const auto samples = static_cast<size_t>(run.batch_size);
   const auto width = static_cast<size_t>(run.input.elements());
@@ -51,14 +104,30 @@ MadeBatch::MadeBatch(const SmallRun& run, int64_t at) : step(at) {
   target.resize(samples);
   for (size_t i = 0; i < samples; ++i)
     target[i] = static_cast<int32_t>(random.below(1000000 + i, static_cast<uint32_t>(run.classes)));
-  results.resize(2 * samples * static_cast<size_t>(1 + run.auxiliary_losses));
+  targets = run.batch_size;
+}
+
+void MadeBatch::make_tokens(const SmallRun& run) {
+  const base::Philox random(run.seed, base::Purpose::test, static_cast<uint64_t>(step));
+  const auto length = static_cast<size_t>(run.input[0]);
+  const auto vocabulary = static_cast<uint32_t>(run.classes);
+  for (size_t n = 0; n < static_cast<size_t>(run.batch_size); ++n) {
+    const size_t real = 1 + random.below(2000000 + n, static_cast<uint32_t>(length));
+    for (size_t t = 0; t < length; ++t) {
+      const size_t i = n * length + t;
+      tokens.push_back(t < real ? static_cast<int32_t>(1 + random.below(i, vocabulary - 1)) : 0);
+      target.push_back(t < real ? static_cast<int32_t>(random.below(1000000 + i, vocabulary)) : device::k_ignored_target);
+    }
+    targets += static_cast<int64_t>(real);
+  }
 }
 
 pipeline::MiniBatch MadeBatch::view(uint64_t seed) {
   pipeline::MiniBatch batch;
-  batch.input = reinterpret_cast<std::byte*>(input.data());
+  batch.input = tokens.empty() ? reinterpret_cast<std::byte*>(input.data()) : reinterpret_cast<std::byte*>(tokens.data());
   batch.target = reinterpret_cast<std::byte*>(target.data());
   batch.results = results.data();
+  batch.targets = targets;
   batch.step = step;
   batch.seed = seed;
   return batch;
@@ -76,7 +145,7 @@ void initialise(pipeline::Engine& engine, const train::Optimizer& optimizer, uin
 }
 
 RunBits run_steps(const SmallRun& run, const pipeline::PipelineOptions& options, int steps) {
-  const graph::Network network = network_of(run.network, run.input, run.classes);
+  const graph::Network network = network_of(run);
   base::Problems problems;
   const auto optimizer = train::make_optimizer(app::parse_yaml(run.optimizer, "optimizer"), "optimizer", problems);
   problems.throw_if_any();

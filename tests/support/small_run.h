@@ -14,6 +14,8 @@ namespace gpipe::test {
 
 /// A list of layers as YAML text; the loss is cross-entropy on `classes`. Throws ConfigError with all faults.
 graph::Network network_of(const std::string& yaml, const tensor::Shape& input, int64_t classes);
+/// The same of token ids [length], with one of them to predict at each position.
+graph::Network token_network_of(const std::string& yaml, int64_t length, int64_t vocabulary);
 
 struct SmallRun {
   std::string network;
@@ -25,7 +27,10 @@ struct SmallRun {
   double clip_norm = 1.0;
   uint64_t seed = 3;
   int auxiliary_losses = 0;  // that the network has
+  /// Inputs are token ids below `classes`, a sample ends in some of id 0 (padding), and each position but these has a target.
+  bool tokens = false;
 };
+graph::Network network_of(const SmallRun& run);
 
 /// All that two runs must share, bit for bit.
 struct RunBits {
@@ -42,15 +47,21 @@ struct MadeBatch {
   MadeBatch(const SmallRun& run, int64_t step);
   pipeline::MiniBatch view(uint64_t seed);
   std::vector<float> input;
+  std::vector<int32_t> tokens;  // in place of input
   std::vector<int32_t> target;
   std::vector<float> results;
   int64_t step;
+  int64_t targets = 0;
+
+ private:
+  void make_tokens(const SmallRun& run);
 };
 
 /// Parameters from the seed, slots at their initial values.
 void initialise(pipeline::Engine& engine, const train::Optimizer& optimizer, uint64_t seed);
 RunBits run_steps(const SmallRun& run, const pipeline::PipelineOptions& options, int steps);
 
+extern const char* const k_token_network;     // ids below 9: embeddings, positions, self-, causal and cross-attention, masks
 extern const char* const k_residual_network;  // 11 nodes: convolutions, batch norm, dropout, residuals, concat, pooling
 
 }  // namespace gpipe::test

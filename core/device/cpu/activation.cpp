@@ -43,6 +43,8 @@ std::unique_ptr<ActivationOp> make_activation(const ActivationSpec& spec, const 
     case ActivationSpec::Kind::silu: return make(Silu{}, team);
     case ActivationSpec::Kind::sigmoid: return make(Sigmoid{}, team);
     case ActivationSpec::Kind::tanh: return make(Tanh{}, team);
+    case ActivationSpec::Kind::clip: return make(Clip{static_cast<float>(spec.low), static_cast<float>(spec.high)}, team);
+    case ActivationSpec::Kind::scale: return make(Scale{slope}, team);
   }
   throw base::BugError("unknown activation {}", static_cast<int>(spec.kind));
 }

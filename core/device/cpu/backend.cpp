@@ -39,6 +39,10 @@ class CpuBackend final : public Backend {
     const cpu::PlanningScope scope(team_);
     return cpu::make_convolution(spec, batches, team_);
   }
+  std::unique_ptr<WeightedOp> transposed_convolution(const TransposedConvolutionSpec& spec, const Batches& batches) override {
+    const cpu::PlanningScope scope(team_);
+    return cpu::make_transposed_convolution(spec, batches, team_);
+  }
   std::unique_ptr<WeightedOp> linear(const LinearSpec& spec, const Batches& batches) override {
     const cpu::PlanningScope scope(team_);
     return cpu::make_linear(spec, batches, team_);
@@ -54,8 +58,16 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<ActivationOp> activation(const ActivationSpec& spec) override { return cpu::make_activation(spec, team_); }
   std::unique_ptr<DropoutOp> dropout(const DropoutSpec& spec) override { return cpu::make_dropout(spec, team_); }
+  std::unique_ptr<RearrangeOp> rearrange(const RearrangeSpec& spec) override { return cpu::make_rearrange(spec, team_); }
+  std::unique_ptr<ResampleOp> resample(const ResampleSpec& spec) override { return cpu::make_resample(spec, team_); }
+  std::unique_ptr<SoftmaxOp> softmax() override { return cpu::make_softmax(team_); }
+  std::unique_ptr<ChannelScaleOp> channel_scale(int64_t channels) override { return cpu::make_channel_scale(channels, team_); }
   std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec& spec) override { return cpu::make_cross_entropy(spec, team_); }
   std::unique_ptr<LossOp> mean_squared_error() override { return cpu::make_mean_squared_error(team_); }
+  std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec& spec) override { return cpu::make_embedding(spec, team_); }
+  std::unique_ptr<SampleAddOp> sample_add() override { return cpu::make_sample_add(team_); }
+  std::unique_ptr<ShiftOp> shift(const ShiftSpec& spec) override { return cpu::make_shift(spec); }
+  std::unique_ptr<AttentionOp> attention(const AttentionSpec& spec) override { return cpu::make_attention(spec, team_); }
   std::unique_ptr<ConcatOp> concat() override { return cpu::make_concat(team_); }
 
   void add(const TensorView& a, const TensorView& b, const TensorView& out) override { cpu::add(team_, a, b, out); }

@@ -7,6 +7,11 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#if defined(__FMA__)
+#include <immintrin.h>
+#else
+#include <cmath>
+#endif
 
 namespace gpipe::device::cpu {
 
@@ -19,6 +24,25 @@ inline Lanes load(const float* from) {
   return x;
 }
 inline void store(float* to, const Lanes& x) { std::memcpy(to, &x, sizeof x); }
+/// a * b + c, rounded once: the same bits on every processor, and on one without such an instruction slow.
+inline Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+  __m256 x[2], y[2], z[2];
+  std::memcpy(x, &a, sizeof x);
+  std::memcpy(y, &b, sizeof y);
+  std::memcpy(z, &c, sizeof z);
+  for (int half = 0; half < 2; ++half) z[half] = _mm256_fmadd_ps(x[half], y[half], z[half]);
+  Lanes result;
+  std::memcpy(&result, z, sizeof result);
+  return result;
+#else
+  Lanes result;
+  for (int64_t i = 0; i < lanes; ++i) result[i] = std::fma(a[i], b[i], c[i]);
+  return result;
+#endif
+}
 /// The last `count` < 16 channels of a row; the other lanes are 0.
 inline Lanes load(const float* from, int64_t count) {
   Lanes x = {};

@@ -24,6 +24,21 @@ struct LeakyReluOfInput : LeakyRelu {
   static constexpr bool uses_output = false;
 };
 
+/// torch.clamp: the gradient passes where low <= x <= high.
+struct Clip {
+  static constexpr bool uses_output = false;
+  float low, high;
+  GPIPE_BOTH float forward(float x) const { return x < low ? low : x > high ? high : x; }  // written so that NaN stays
+  GPIPE_BOTH float backward(float x, float dy) const { return x >= low && x <= high ? dy : 0.0F; }
+};
+
+struct Scale {
+  static constexpr bool uses_output = true;
+  float factor;
+  GPIPE_BOTH float forward(float x) const { return x * factor; }
+  GPIPE_BOTH float backward(float, float dy) const { return dy * factor; }
+};
+
 struct Sigmoid {
   static constexpr bool uses_output = true;
   GPIPE_BOTH float forward(float x) const { return sigmoid_f32(x); }
