@@ -5,6 +5,7 @@
 #include "data/memory.h"
 
 #include <algorithm>
+#include <set>
 
 namespace gpipe::data {
 
@@ -18,6 +19,7 @@ struct CifarOptions {
   int64_t variant = 10;
   std::vector<std::string> files;
   Labels labels = Labels::fine;
+  std::vector<int64_t> only;
   std::vector<int64_t> range;
 };
 
@@ -27,6 +29,7 @@ const base::FieldSet<CifarOptions>& cifar_fields() {
     f.add("variant", &CifarOptions::variant).range(10, 100).help("10 or 100: the number of classes, and the form of a record");
     f.add("files", &CifarOptions::files).required().help("binary files, as in [data_batch_1.bin, data_batch_2.bin]");
     f.add("labels", &CifarOptions::labels, {"fine", "coarse"}).help("CIFAR-100: its 100 classes, or its 20 superclasses");
+    f.add("only", &CifarOptions::only).help("classes to keep, as in [0, 1, 8]: they become 0, 1, 2; none: all");
     f.add("range", &CifarOptions::range).help(range_help);
     return f;
   }();
@@ -46,12 +49,13 @@ class CifarReader {
   Memory read() {
     for (const std::string& file : options_.files) read_file(file);
     const Range range = clip_range(options_.range, records_, fmt::format("CIFAR-{} files", options_.variant));
-    GP_CHECK_EQ(static_cast<int64_t>(labels_.size()), range.size());
+    GP_CHECK(!options_.only.empty() || static_cast<int64_t>(labels_.size()) == range.size());
+    if (labels_.empty()) throw base::DataError("{}: no image is of a class in `only`", options_.files[0]);
     Memory memory;
     memory.name = fmt::format("CIFAR-{} {}{}", options_.variant, short_name(options_.files[0]),
                               options_.files.size() > 1 ? fmt::format(" and {} more", options_.files.size() - 1) : "");
     memory.spec.input = tensor::Shape({side, side, channels});
-    memory.spec.classes = classes_;
+    memory.spec.classes = options_.only.empty() ? classes_ : static_cast<int64_t>(options_.only.size());
     memory.inputs = std::move(images_);
     memory.labels = std::move(labels_);
     memory.files = std::move(files_);
@@ -96,11 +100,15 @@ class CifarReader {
   }
 
   /// Planes to pixels: activations are channels-last everywhere.
-  void add(std::span<const uint8_t> planes, uint8_t label) {
+  void add(std::span<const uint8_t> planes, int64_t label) {
+    if (const auto& only = options_.only; !only.empty()) {
+      label = std::find(only.begin(), only.end(), label) - only.begin();
+      if (label == static_cast<int64_t>(only.size())) return;
+    }
     for (size_t pixel = 0; pixel < pixels; ++pixel) {
       for (size_t c = 0; c < channels; ++c) images_.push_back(planes[c * pixels + pixel]);
     }
-    labels_.push_back(label);
+    labels_.push_back(static_cast<int32_t>(label));
   }
 
   const CifarOptions& options_;
@@ -120,6 +128,11 @@ std::unique_ptr<train::Dataset> open_cifar(const base::Tree& arguments, const st
   if (options.variant != 10 && options.variant != 100) complain(arguments, path, "variant", "wanted 10 or 100", problems);
   if (arguments.find("files") != nullptr && options.files.empty())
     complain(arguments, path, "files", "the list is empty", problems);
+  const int64_t classes = options.variant == 10 ? 10 : options.labels == Labels::fine ? 100 : 20;
+  const std::set<int64_t> distinct(options.only.begin(), options.only.end());
+  if (options.only.size() == 1 || distinct.size() != options.only.size() ||
+      (!distinct.empty() && (*distinct.begin() < 0 || *distinct.rbegin() >= classes)))
+    complain(arguments, path, "only", fmt::format("wanted at least two different classes from 0 to {}", classes - 1), problems);
   if (problems.errors().size() != before) return nullptr;
   return in_memory(CifarReader(options).read());
 }

@@ -44,6 +44,7 @@ const std::map<std::string, Small>& small_networks() {
   static const std::map<std::string, Small> all{
       {"amoebanet-b", {"L: 6, D: 16, classes: 4", "[32, 32, 3]"}},
       {"amoebanet-d", {"L: 6, D: 16, classes: 4", "[32, 32, 3]"}},
+      {"amoebanet-d-small", {"L: 3, D: 8, classes: 4", "[16, 16, 3]"}},
       {"amoebanet-d-tf", {"L: 3, D: 16, classes: 3, auxiliary_size: 1", "[96, 96, 3]"}},
       {"cnn", {"classes: 4", "[16, 16, 3]"}},
       {"mlp", {"layers: 3, width: 16, classes: 4", "[8]"}},

@@ -102,6 +102,58 @@ TEST_CASE("E26: killed at thirty moments and resumed, a run ends with the same b
   kill_and_resume(undisturbed(), 30, 2, {"2"});
 }
 
+TEST_CASE("averages of the weights are part of what a resumed run goes on from, and eval takes them") {
+  const Undisturbed whole({"--set", "train.ema_decay=0.95"});
+  kill_and_resume(whole, 4, 5, {"1", "3"});
+  const auto lines = whole.metrics;
+  const double validated = nlohmann::json::parse(lines.back())["validation_loss"].get<double>();
+  const auto evaluate = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"eval", "run/config.yaml", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run_child(whole.folder, words);
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.code == 0);
+    return nlohmann::json::parse(outcome.out)["loss"].get<double>();
+  };
+  CHECK(evaluate({}) == validated);
+  CHECK(evaluate({"--set", "train.ema_decay=0"}) != validated);  // the weights themselves
+  const Outcome without = run_child(undisturbed().folder, {"eval", "run/config.yaml", "--set", "train.ema_decay=0.9"});
+  CHECK(without.code == 8);
+  CHECK(contains(without.err, "train.ema_decay"));
+}
+
+TEST_CASE("a run starts from the weights of another, with a new last layer and the rest frozen") {
+  const TempFolder folder;
+  test::write_file(folder / "first.yaml", test::made_up_config);
+  REQUIRE(run_child(folder, {"train", "first.yaml", "--quiet"}).code == 0);
+  const std::vector<std::string> second{
+      "train",    "first.yaml",
+      "--output", "second",
+      "--set",    "train.init_from={path: run/checkpoints/step-00000006, fresh: ['linear_2.*']}",
+      "--set",    "train.parts=[{match: 'linear_1.*', frozen: true}]"};
+  const Outcome outcome = run_child(folder, second);
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(contains(outcome.out, "2 tensors of run/checkpoints/step-00000006; fresh: linear_2.weight, linear_2.bias"));
+  const auto weights = [&](const std::string& run, const std::string& tensor) {
+    const std::string file = test::content_of(folder / run / "checkpoints/step-00000006/model.safetensors");
+    uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof header);
+    const auto offsets = nlohmann::json::parse(file.substr(8, header))[tensor]["data_offsets"];
+    const size_t begin = offsets[0], end = offsets[1];
+    return file.substr(8 + header + begin, end - begin);
+  };
+  CHECK((weights("run", "linear_1.weight") == weights("second", "linear_1.weight")));
+  CHECK((weights("run", "linear_2.weight") != weights("second", "linear_2.weight")));
+  // What does not fit is said before anything is created.
+  const Outcome misfit =
+      run_child(folder, {"train", "first.yaml", "--output", "third", "--set", "network.0.linear.out_features=9", "--set",
+                         "train.init_from=run/checkpoints/step-00000006"});
+  CHECK(misfit.code == 8);
+  CHECK(contains(misfit.err, "linear_1.weight [9, 6] (there: F32 [8, 6])"));
+  CHECK(!std::filesystem::exists(folder / "third"));
+}
+
 TEST_CASE("E26, K24: killed and resumed each time with another number of stages, other rules of update and saving") {
   const Undisturbed whole({"--set", "train.optimizer=adamw", "--set", "train.learning_rate=0.003", "--set", "output.log_every=3",
                            "--set", "checkpoint={every_steps: 7, every_epochs: 2, keep_last: 1, best: accuracy}", "--set",

@@ -77,7 +77,8 @@ inline std::string final_state(const std::filesystem::path& run) {
   const auto all = checkpoints_of(run);
   if (all.empty()) return "no checkpoint";
   std::string bytes;
-  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+  for (const char* name : {"model.safetensors", "average.safetensors", "optimizer.safetensors"}) {
+    if (!std::filesystem::exists(all.back() / name)) continue;
     const std::string file = content_of(all.back() / name);
     uint64_t header = 0;
     std::memcpy(&header, file.data(), std::min(file.size(), sizeof header));
