@@ -15,7 +15,7 @@ ROOMS = {
     'core/pipeline': ['core/base', 'core/tensor', 'core/device', 'core/graph'],
     'core/train': ['core/base', 'core/tensor', 'core/device', 'core/graph', 'core/pipeline'],
     'layers': ['core/base', 'core/tensor', 'core/device', 'core/graph'],
-    'data': ['core/base', 'core/tensor', 'core/train/dataset.h'],
+    'data': ['core/base', 'core/tensor', 'core/train/dataset.h', 'core/train/tokenizer.h'],
     'app': ['core', 'layers', 'data'],
     'tests': ['core', 'layers', 'data', 'app'],
 }
@@ -28,6 +28,7 @@ VENDORS = [
     (r'CLI/', ['app']),
     (r'graphviz/', ['app']),
     (r'jpeglib|png\.h', ['data']),
+    (r'sentencepiece', ['data']),
 ]
 
 

@@ -71,6 +71,15 @@ base::FieldTable simulate_values() { return simulate_fields().table(); }
 void read_simulate_values(const base::Tree& values, Command& command, base::Problems& problems) {
   simulate_fields().read(values, "", command.simulate, problems);
 }
+base::FieldTable tokenize_values() { return tokenize_fields().table(); }
+void read_tokenize_values(const base::Tree& values, Command& command, base::Problems& problems) {
+  tokenize_fields().read(values, "", command.tokenize, problems);
+}
+base::FieldTable generate_values() { return generate_fields().table(); }
+void read_generate_values(const base::Tree& values, Command& command, base::Problems& problems) {
+  generate_fields().read(values, "", command.generate, problems);
+  settle(command.generate, values, problems);
+}
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> all{
@@ -80,8 +89,17 @@ const std::vector<Verb>& verbs() {
        {"--output", "--profile", "--profile-from", "--resume", "--dry-run", "--quiet", "--json"},
        train_values,
        read_train_values},
-      {"eval", "measure a trained network on the validation data", true, {"--output", "--checkpoint", "--quiet", "--json"}},
-      {"predict", "write a trained network's predictions", true, {"--checkpoint", "--input", "--predictions", "--quiet"}},
+      {"eval",
+       "measure a trained network on the validation data",
+       true,
+       {"--output", "--checkpoint", "--bleu", "--quiet", "--json"}},
+      {"predict",
+       "write a trained network's predictions, continue a text, translate",
+       true,
+       {"--checkpoint", "--input", "--predictions", "--quiet"},
+       generate_values,
+       read_generate_values},
+      {"bleu", "compare translations with references, as sacreBLEU does", false, {"--json"}},
       {"plan",
        "show what a run would do: stages, time, memory, transfers, what to change",
        true,
@@ -94,6 +112,7 @@ const std::vector<Verb>& verbs() {
        {"--json"},
        simulate_values,
        read_simulate_values},
+      {"tokenize", "train a SentencePiece model; text to tokens and back", false, {}, tokenize_values, read_tokenize_values},
       {"profile", "measure what every node of the network takes", true, {"--profile-output", "--json"}},
       {"check", "validate a configuration with its data, network and plan; nothing is made or trained", true, {"--output"}},
       {"describe",
@@ -134,8 +153,8 @@ struct Filled {
   std::vector<std::string> sets;
   std::map<std::string, std::string> shortcut_values;
   std::map<std::string, std::vector<std::string>> values;  // by flag, as given
-  std::string resume_from, checkpoint, input, predictions, costs, profile_from, profile_output;
-  bool profile = false, search = false, dry_run = false, quiet = false, json = false;
+  std::string resume_from, checkpoint, input, predictions, costs, profile_from, profile_output, hypotheses, references;
+  bool profile = false, search = false, bleu = false, dry_run = false, quiet = false, json = false;
 };
 
 bool has(const Verb& verb, const std::string& flag) {
@@ -173,7 +192,7 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
         ->type_name("DATA");
   }
   if (has(verb, "--predictions")) {
-    sub.add_option("--output", filled.predictions, "file to write, one line a sample (default: standard output)")
+    sub.add_option("--output", filled.predictions, "file to write, one line a sample or the text (default: standard output)")
         ->type_name("FILE");
   }
   flag("--search", filled.search, "try every K, M, schedule, V and recompute policy by simulation, and show the best ten");
@@ -182,6 +201,7 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
                    "instead of CONFIG: a JSON list of layers with forward_ms and backward_ms, cut by cost")
         ->type_name("FILE");
   }
+  flag("--bleu", filled.bleu, "translate it as well, greedily, and compare with its targets (BLEU); for parallel text");
   flag("--dry-run", filled.dry_run, "check everything and print the plan, but do not train");
   flag("--quiet", filled.quiet, "no progress lines");
   flag("--json", filled.json, "the result as one line of JSON, last");
@@ -190,6 +210,7 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
 /// What a flag's value is called in help.
 std::string value_name(const base::FieldInfo& info) {
   if (info.unit == "ms") return "MS";
+  if (info.unit == "FILE" || info.unit == "PREFIX" || info.unit == "TEXT") return info.unit;
   if (info.type == base::FieldInfo::Type::integer) return "N";
   return info.type == base::FieldInfo::Type::number ? "X" : info.key == "--svg" || info.key == "--dot" ? "FILE" : "NAME";
 }
@@ -204,11 +225,12 @@ void add_values(CLI::App& sub, const Verb& verb, Filled& filled) {
     const std::string preset = info.required ? "required" : table.defaults[i].text().empty() ? "" : base::default_of(table, i);
     const std::string more =
         range + (range.empty() || preset.empty() ? "" : "; ") + (preset.empty() || info.required ? preset : "default " + preset);
-    sub.add_option(info.key, filled.values[info.key], info.help + (more.empty() ? "" : " (" + more + ")"))
-        ->type_name(value_name(info))
-        ->expected(1)
-        ->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::Throw)
-        ->allow_extra_args(false);
+    CLI::Option* option = sub.add_option(info.key, filled.values[info.key], info.help + (more.empty() ? "" : " (" + more + ")"))
+                              ->type_name(value_name(info))
+                              ->expected(1)
+                              ->multi_option_policy(list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::Throw)
+                              ->allow_extra_args(false);
+    if (list && info.unit == "FILE") option->expected(1, 1 << 20)->allow_extra_args();  // a shell pattern
   }
 }
 
@@ -255,6 +277,10 @@ void add_verb(CLI::App& app, const Verb& verb, const std::vector<Section>& secti
   sub.group("Commands");
   sub.allow_extras();  // so that it is us who name the nearest flag
   if (verb.configured) add_configuration(sub, verb, sections, filled);
+  if (verb.name == "bleu") {
+    sub.add_option("HYPOTHESES", filled.hypotheses, "translations, one a line, plain or gzip")->type_name("FILE")->required();
+    sub.add_option("REFERENCES", filled.references, "what each should be, line by line")->type_name("FILE")->required();
+  }
   add_flags(sub, verb, filled);
   add_values(sub, verb, filled);
 }
@@ -342,6 +368,9 @@ Command to_command(const CLI::App& sub, const Verb& verb, Filled& filled) {
   command.search = filled.search;
   command.profile_from = filled.profile_from;
   command.profile_output = filled.profile_output;
+  command.hypotheses = filled.hypotheses;
+  command.references = filled.references;
+  command.bleu = filled.bleu;
   command.dry_run = filled.dry_run;
   command.quiet = filled.quiet;
   command.json = filled.json;

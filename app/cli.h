@@ -2,8 +2,10 @@
 #pragma once
 
 #include "app/catalog.h"
+#include "app/generate_options.h"
 #include "app/overrides.h"
 #include "app/simulate_options.h"
+#include "app/tokenize_options.h"
 
 #include <optional>
 #include <string>
@@ -28,13 +30,17 @@ struct Command {
   bool dry_run = false;
   bool quiet = false;
   bool json = false;
-  int64_t trace = 0;           // train: steps to trace; 0: none
-  std::string checkpoint;      // eval, predict: --checkpoint DIR; empty: the best of the run folder
-  std::string predict_input;   // a data set as in data.train, or "" for the validation data
-  std::string predict_output;  // a file; empty: standard output
-  SimulateOptions simulate;    // simulate's own flags
-  std::string costs_file;      // plan: --costs FILE, a table of layers instead of a configuration
-  std::string text;            // help: what to print
+  int64_t trace = 0;                   // train: steps to trace; 0: none
+  std::string checkpoint;              // eval, predict: --checkpoint DIR; empty: the best of the run folder
+  std::string predict_input;           // a data set as in data.train, or "" for the validation data
+  std::string predict_output;          // a file; empty: standard output
+  GenerateOptions generate;            // predict's own flags
+  bool bleu = false;                   // eval: translate as well
+  std::string hypotheses, references;  // bleu: files
+  SimulateOptions simulate;            // simulate's own flags
+  TokenizeOptions tokenize;            // tokenize's own flags
+  std::string costs_file;              // plan: --costs FILE, a table of layers instead of a configuration
+  std::string text;                    // help: what to print
 };
 
 /// The verbs, in the order in which help lists them.

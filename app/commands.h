@@ -12,6 +12,8 @@ int run_predict(const Command& command, const Catalog& catalog);
 int run_plan(const Command& command, const Catalog& catalog);
 int run_simulate(const Command& command, const Catalog& catalog);
 int run_plan_of_costs(const Command& command, const Catalog& catalog);  // plan --costs
+int run_bleu(const Command& command, const Catalog& catalog);
+int run_tokenize(const Command& command, const Catalog& catalog);
 int run_profile(const Command& command, const Catalog& catalog);
 int run_verify(const Command& command, const Catalog& catalog);
 int run_help(const Command& command, const Catalog& catalog);

@@ -34,13 +34,14 @@ struct Subject {
 
 struct InputParts {
   std::vector<int64_t> shape;
-  int64_t tokens = 0;
+  int64_t tokens = 0, targets = 0;
 };
 
 base::FieldSet<InputParts> input_fields() {
   base::FieldSet<InputParts> f{"input"};
   f.add("shape", &InputParts::shape).range(1, 1 << 30).help("of a sample: [height, width, channels] or [features]");
   f.add("tokens", &InputParts::tokens).range(0, 1 << 30).help("instead: ids in a sequence");
+  f.add("targets", &InputParts::targets).range(0, 1 << 30).help("ids to predict, for a sequence; 0: as many as tokens");
   return f;
 }
 
@@ -61,12 +62,14 @@ void read_shape(const Tree& input, graph::SampleShapes& samples, base::Problems&
   input_fields().read(input, "network.input", parts, problems);
   if (problems.errors().size() != faults) return;
   const bool tokens = parts.tokens > 0;
-  if (parts.shape.empty() != tokens || parts.shape.size() > 4) {
-    problems.add(input.where(), "network.input", "wanted {shape: [height, width, channels]}, {shape: [features]} or {tokens: N}");
+  if (parts.shape.empty() != tokens || parts.shape.size() > 4 || (parts.targets > 0 && !tokens)) {
+    problems.add(input.where(), "network.input",
+                 "wanted {shape: [height, width, channels]}, {shape: [features]}, {tokens: N} or {tokens: N, targets: T}");
     return;
   }
   samples.input = tokens ? tensor::Shape{parts.tokens} : tensor::Shape(std::span<const int64_t>(parts.shape));
   samples.input_type = tokens ? tensor::DType::i32 : tensor::DType::f32;
+  if (tokens) samples.target = {parts.targets > 0 ? parts.targets : parts.tokens};
 }
 
 /// `--input 224,224,3`, or `--input tokens:1024`
@@ -99,8 +102,10 @@ void find_shape(const Command& command, const RunConfig* run, Subject& subject, 
   } else if (run != nullptr) {
     const train::DataSets data =
         train::open_data(run->data, data::dataset_types(), static_cast<uint64_t>(run->train.seed), problems);
-    if (data.train) subject.samples.input = data.train->spec().input;
-    if (data.train) subject.samples.input_type = data.train->spec().input_type;
+    if (data.train) {
+      const train::SampleSpec& spec = data.train->spec();
+      subject.samples = {spec.input, spec.target, spec.target_type, spec.classes, spec.input_type};
+    }
   } else {
     throw ConfigError(
         "{}: the shape of a sample is not known: give --input 224,224,3, or `input: {{shape: [224, 224, 3]}}` in the file",

@@ -1,5 +1,7 @@
 // eval and predict: a saved model, forward only, through the same stages.
 #include "app/commands.h"
+#include "app/generate.h"
+#include "app/output_file.h"
 #include "app/session.h"
 #include "app/yaml_tree.h"
 #include "core/base/text.h"
@@ -11,7 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+#include <span>
 
 namespace gpipe::app {
 namespace {
@@ -37,7 +39,7 @@ std::shared_ptr<const train::Dataset> data_for(const Command& command, const Com
 /// A line of JSON a sample: the values that the network gives, and for classes the likeliest one with all probabilities.
 class PredictionLines final : public train::PredictionSink {
  public:
-  PredictionLines(const train::SampleSpec& spec, std::FILE* out) : spec_(spec), out_(out) {}
+  PredictionLines(const train::SampleSpec& spec, OutputFile& out) : spec_(spec), out_(out) {}
   void predictions(const float* values, int64_t rows, int64_t width, const float* results) override {
     for (int64_t row = 0; row < rows; ++row) {
       const float* v = values + row * width;
@@ -51,7 +53,7 @@ class PredictionLines final : public train::PredictionSink {
       } else {
         line["values"] = std::vector<float>(v, v + width);
       }
-      fmt::print(out_, "{}\n", line.dump());
+      out_.write(line.dump() + "\n");
     }
   }
 
@@ -66,19 +68,52 @@ class PredictionLines final : public train::PredictionSink {
   }
 
   const train::SampleSpec& spec_;
-  std::FILE* out_;
+  OutputFile& out_;
   int64_t next_ = 0;
 };
 
-train::Evaluation run_over(const Command& command, Composition& c, const std::shared_ptr<const train::Dataset>& data,
+/// For tokens a line of JSON a sample as well: how well its targets are predicted, each behind the ones before it.
+class TokenLines final : public train::PredictionSink {
+ public:
+  TokenLines(const train::Dataset& data, OutputFile& out)
+      : data_(data),
+        out_(out),
+        input_(static_cast<size_t>(data.spec().input.elements())),
+        target_(static_cast<size_t>(data.spec().target.elements())) {}
+  bool wants_values() const override { return false; }
+  void predictions(const float*, int64_t rows, int64_t, const float* results) override {
+    for (int64_t row = 0; row < rows; ++row) {
+      data_.read(next_, std::as_writable_bytes(std::span(input_)), std::as_writable_bytes(std::span(target_)));
+      const auto real = std::count_if(target_.begin(), target_.end(), [](int32_t t) { return t != device::k_ignored_target; });
+      const double targets = std::max(1.0, static_cast<double>(real));
+      const double loss = static_cast<double>(results[2 * row]) / targets;
+      out_.write(nlohmann::json{{"sample", next_++},
+                                {"tokens", real},
+                                {"loss", loss},
+                                {"perplexity", std::exp(loss)},
+                                {"accuracy", static_cast<double>(results[2 * row + 1]) / targets}}
+                     .dump() +
+                 "\n");
+    }
+  }
+
+ private:
+  const train::Dataset& data_;
+  OutputFile& out_;
+  std::vector<int32_t> input_, target_;
+  int64_t next_ = 0;
+};
+
+train::Evaluation run_over(const Composition& c, pipeline::Engine& engine, const std::shared_ptr<const train::Dataset>& data,
                            train::PredictionSink* sink) {
-  const train::Checkpoint checkpoint = open_checkpoint(command, c);
-  for (const std::string& warning : checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
-  pipeline::Engine engine(*c.plan);
-  train::restore_model(engine, checkpoint, c.optimizer->averages());
-  if (!command.quiet && !command.json) fmt::print(stderr, "{} of {}\n", checkpoint.folder, data->describe());
   train::Loader loader(data, train::validation_loader(c.config.data, c.data.normalization, c.config.train.batch_size));
   return train::evaluate(engine, loader, sink);
+}
+
+TrainedModel loaded_for(const Command& command, const Composition& c, const train::Dataset& data) {
+  TrainedModel model = load_trained(command, c);
+  if (!command.quiet && !command.json) fmt::print(stderr, "{} of {}\n", model.folder, data.describe());
+  return model;
 }
 
 }  // namespace
@@ -86,38 +121,54 @@ train::Evaluation run_over(const Command& command, Composition& c, const std::sh
 int run_eval(const Command& command, const Catalog& catalog) {
   const auto c = open_session(command, catalog);
   const auto data = data_for(command, *c);
-  const train::Evaluation evaluation = run_over(command, *c, data, nullptr);
+  if (command.bleu) check_translates(*c, data->tokenizer());
+  const TrainedModel model = loaded_for(command, *c, *data);
+  const train::Evaluation evaluation = run_over(*c, *model.engine, data, nullptr);
+  std::vector<TaggedBleu> bleu;
+  if (command.bleu) bleu = bleu_of(*c, *model.engine, *data, command.quiet || command.json);
   const double speed = static_cast<double>(evaluation.samples) / evaluation.seconds;
+  const bool tokens = data->spec().predicts_tokens();
   if (command.json) {
-    fmt::print("{}\n", nlohmann::json{{"loss", evaluation.loss},
-                                      {"accuracy", evaluation.accuracy},
-                                      {"samples", evaluation.samples},
-                                      {"seconds", evaluation.seconds},
-                                      {"samples_per_second", speed}}
-                           .dump());
+    nlohmann::json result{{"loss", evaluation.loss},
+                          {"accuracy", evaluation.accuracy},
+                          {"samples", evaluation.samples},
+                          {"seconds", evaluation.seconds},
+                          {"samples_per_second", speed}};
+    if (tokens) {
+      result["perplexity"] = std::exp(evaluation.loss);
+      result["tokens"] = evaluation.targets;
+      result["tokens_per_second"] = static_cast<double>(evaluation.targets) / evaluation.seconds;
+    }
+    for (const TaggedBleu& part : bleu) {
+      if (part.tag.empty())
+        result["bleu"] = json_of(part.bleu);
+      else
+        result["bleu_by_tag"][part.tag] = json_of(part.bleu);
+    }
+    fmt::print("{}\n", result.dump());
     return 0;
   }
   fmt::print("loss {:.4f}", evaluation.loss);
+  if (tokens) fmt::print(", perplexity {:.3f}", std::exp(evaluation.loss));
   if (data->spec().classes > 0) fmt::print(", accuracy {:.2f} %", 100.0 * evaluation.accuracy);
   fmt::print(", {} samples in {} ({:.0f} samples/s)\n", base::format_count(evaluation.samples),
              base::format_duration(evaluation.seconds), speed);
+  for (const TaggedBleu& part : bleu) fmt::print("{}{}{}\n", part.tag, part.tag.empty() ? "" : " ", part.bleu.text());
   return 0;
 }
 
 int run_predict(const Command& command, const Catalog& catalog) {
+  if (command.generate.prompted || !command.generate.input_text.empty()) return run_generate(command, catalog);
   const auto c = open_session(command, catalog);
   const auto data = data_for(command, *c);
-  std::FILE* out = stdout;
-  if (!command.predict_output.empty()) {
-    out = std::fopen(command.predict_output.c_str(), "wex");
-    if (out == nullptr) base::fail_call("open", command.predict_output, errno);
-  }
+  OutputFile out(command.predict_output);
+  const TrainedModel model = loaded_for(command, *c, *data);
   PredictionLines lines(data->spec(), out);
-  run_over(command, *c, data, &lines);
-  const bool written = std::fflush(out) == 0 && std::ferror(out) == 0;
-  const int error = errno;
-  if (out != stdout) std::fclose(out);
-  if (!written) base::fail_call("write", command.predict_output.empty() ? "standard output" : command.predict_output, error);
+  TokenLines token_lines(*data, out);
+  train::PredictionSink* sink = &lines;
+  if (data->spec().predicts_tokens()) sink = &token_lines;
+  run_over(*c, *model.engine, data, sink);
+  out.close();
   return 0;
 }
 

@@ -25,10 +25,10 @@ using namespace gpipe;
 using Run = int (*)(const app::Command&, const app::Catalog&);
 
 constexpr std::pair<const char*, Run> commands[] = {
-    {"train", app::run_train},       {"eval", app::run_eval},       {"predict", app::run_predict}, {"plan", app::run_plan},
-    {"profile", app::run_profile},   {"verify", app::run_verify},   {"check", app::run_check},     {"config", app::run_config},
-    {"simulate", app::run_simulate}, {"devices", app::run_devices}, {"version", app::run_version}, {"schema", app::run_schema},
-    {"describe", app::run_describe}, {"help", app::run_help},
+    {"train", app::run_train},       {"eval", app::run_eval},         {"predict", app::run_predict}, {"plan", app::run_plan},
+    {"profile", app::run_profile},   {"verify", app::run_verify},     {"check", app::run_check},     {"config", app::run_config},
+    {"simulate", app::run_simulate}, {"devices", app::run_devices},   {"version", app::run_version}, {"schema", app::run_schema},
+    {"describe", app::run_describe}, {"tokenize", app::run_tokenize}, {"bleu", app::run_bleu},       {"help", app::run_help},
 };
 
 /// A program started without standard streams would give their numbers to the first files that it opens, and then print

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstdio>
 #include <unistd.h>
 
@@ -43,11 +44,16 @@ void MetricsFile::step_done(const train::StepReport& report) {
                       {"seconds_waiting", report.seconds_waiting},
                       {"busy_seconds", std::vector<double>(report.busy_seconds.begin(), report.busy_seconds.end())},
                       {"bubble", report.bubble}};
+  if (tokens_) {
+    line["perplexity"] = number(std::exp(report.loss));
+    line["tokens_per_second"] = report.targets_per_second;
+  }
   if (plan_.network.loss_count() > 1) line["auxiliary_loss"] = number(report.auxiliary_loss);
   for (const pipeline::StagePlan& stage : plan_.stages) line["arena_bytes"].push_back(stage.memory.total());
   if (report.validation) {
     line["validation_loss"] = number(report.validation->loss);
     line["validation_accuracy"] = number(report.validation->accuracy);
+    if (tokens_) line["validation_perplexity"] = number(std::exp(report.validation->loss));
   }
   folder_.append_metrics(line);
 }
@@ -67,33 +73,39 @@ void StepTimes::step_done(const train::StepReport& report) {
 double StepTimes::median_seconds() const { return base::median(seconds_); }
 double StepTimes::median_bubble() const { return base::median(bubbles_); }
 
-Console::Console(bool has_classes, int64_t steps_at_start)
+Console::Console(const train::SampleSpec& samples, int64_t steps_at_start)
     : terminal_(isatty(STDOUT_FILENO) == 1),
-      has_classes_(has_classes),
+      has_classes_(samples.classes > 0),
+      tokens_(samples.predicts_tokens()),
       first_step_(steps_at_start),
       start_(Clock::now()),
       last_(start_) {}
 
 std::string Console::line(const train::StepReport& report) const {
   std::string text = fmt::format("epoch {} step {}/{}  loss {:.4f}", report.epoch, report.step, report.total_steps, report.loss);
+  if (tokens_) text += fmt::format("  perplexity {:.2f}", std::exp(report.loss));
   if (has_classes_) text += fmt::format("  accuracy {:.1f} %", 100.0 * report.accuracy);
   const double done = static_cast<double>(report.step - first_step_);
   const double left = seconds(Clock::now() - start_) / done * static_cast<double>(report.total_steps - report.step);
-  text += fmt::format("  {:.0f} samples/s  {} left", speed_, base::format_duration(left));
+  text += fmt::format("  {}  {} left", speed_text(), base::format_duration(left));
   if (!report.updated) text += "  (not finite: update left out)";
   return text;
 }
 
+std::string Console::speed_text() const { return fmt::format("{:.0f} {}/s", speed_, tokens_ ? "tokens" : "samples"); }
+
 void Console::step_done(const train::StepReport& report) {
-  speed_ = speed_ == 0 ? report.samples_per_second : 0.9 * speed_ + 0.1 * report.samples_per_second;
+  const double speed = tokens_ ? report.targets_per_second : report.samples_per_second;
+  speed_ = speed_ == 0 ? speed : 0.9 * speed_ + 0.1 * speed;
   const double waited = seconds(Clock::now() - last_);
   const bool last = report.step == report.total_steps;
   if (report.validation) {
     finish();
     std::string text =
         fmt::format("epoch {} step {}  validation loss {:.4f}", report.epoch, report.step, report.validation->loss);
+    if (tokens_) text += fmt::format(", perplexity {:.3f}", std::exp(report.validation->loss));
     if (has_classes_) text += fmt::format(", accuracy {:.2f} %", 100.0 * report.validation->accuracy);
-    fmt::print("{}  (training loss {:.4f}, {:.0f} samples/s)\n", text, report.loss, speed_);
+    fmt::print("{}  (training loss {:.4f}, {})\n", text, report.loss, speed_text());
     show();
   } else if (terminal_ ? waited < k_live_seconds && !last : waited < k_plain_seconds && !last && report.step > first_step_ + 1) {
     return;

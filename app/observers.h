@@ -13,12 +13,14 @@ namespace gpipe::app {
 /// A line of metrics.jsonl every `every` steps, and at each validation, epoch end and last step. README.md lists the keys.
 class MetricsFile final : public train::TrainObserver {
  public:
-  MetricsFile(RunFolder& folder, const pipeline::Plan& plan, int64_t every) : folder_(folder), plan_(plan), every_(every) {}
+  MetricsFile(RunFolder& folder, const pipeline::Plan& plan, const train::SampleSpec& samples, int64_t every)
+      : folder_(folder), plan_(plan), tokens_(samples.predicts_tokens()), every_(every) {}
   void step_done(const train::StepReport& report) override;
 
  private:
   RunFolder& folder_;
   const pipeline::Plan& plan_;
+  bool tokens_;
   int64_t every_;
 };
 
@@ -40,7 +42,7 @@ class StepTimes final : public train::TrainObserver {
 /// One live line on a terminal; elsewhere a plain line now and then, and one at each validation.
 class Console final : public train::TrainObserver {
  public:
-  Console(bool has_classes, int64_t steps_at_start);
+  Console(const train::SampleSpec& samples, int64_t steps_at_start);
   ~Console() override { finish(); }
   void step_done(const train::StepReport& report) override;
   void checkpoint_saved(const std::string& folder, int64_t step) override;
@@ -49,12 +51,13 @@ class Console final : public train::TrainObserver {
 
  private:
   std::string line(const train::StepReport& report) const;
+  std::string speed_text() const;
 
   bool terminal_;
-  bool has_classes_;
+  bool has_classes_, tokens_;
   bool live_ = false;  // a live line stands unfinished
   int64_t first_step_;
-  double speed_ = 0;  // samples per second, smoothed
+  double speed_ = 0;  // samples or tokens per second, smoothed
   std::chrono::steady_clock::time_point start_, last_;
 };
 

@@ -37,6 +37,8 @@ nlohmann::json RunRecord::result(base::ExitCode code, const train::Trainer* trai
                             {"loss", validation["validation_loss"]},
                             {"accuracy", validation.value("validation_accuracy", nlohmann::json())},
                             {"samples", composition_.data.validation ? composition_.data.validation->size() : 0}};
+  if (result.contains("validation") && validation.contains("validation_perplexity"))
+    result["validation"]["perplexity"] = validation["validation_perplexity"];
   if (state.best)
     result["best"] = {{"metric", composition_.config.checkpoint.best}, {"value", *state.best}, {"step", state.best_step}};
   return result;
@@ -87,6 +89,7 @@ void RunRecord::summary(const nlohmann::json& result) const {
              base::format_duration(result["seconds"].get<double>()));
   if (result.contains("validation")) {
     fmt::print("; validation loss {:.4f}", value(result["validation"]["loss"]));
+    if (result["validation"].contains("perplexity")) fmt::print(", perplexity {:.3f}", value(result["validation"]["perplexity"]));
     if (composition_.data.train->spec().classes > 0)
       fmt::print(", accuracy {:.2f} %", 100.0 * value(result["validation"]["accuracy"]));
   }

@@ -159,4 +159,12 @@ train::Checkpoint open_checkpoint(const Command& command, const Composition& c) 
   return train::load_checkpoint(folder);
 }
 
+TrainedModel load_trained(const Command& command, const Composition& c) {
+  const train::Checkpoint checkpoint = open_checkpoint(command, c);
+  for (const std::string& warning : checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  TrainedModel model{std::make_unique<pipeline::Engine>(*c.plan), checkpoint.folder};
+  train::restore_model(*model.engine, checkpoint, c.optimizer->averages());
+  return model;
+}
+
 }  // namespace gpipe::app

@@ -44,4 +44,11 @@ train::RunFacts facts_of(const Composition& composition, std::string run);
 /// What --checkpoint names, or else the best checkpoint of the run folder, or else its newest.
 train::Checkpoint open_checkpoint(const Command& command, const Composition& composition);
 
+/// The composition's plan at work, with the weights (or their averages) of that checkpoint.
+struct TrainedModel {
+  std::unique_ptr<pipeline::Engine> engine;
+  std::string folder;  // of the checkpoint
+};
+TrainedModel load_trained(const Command& command, const Composition& composition);
+
 }  // namespace gpipe::app

@@ -35,7 +35,6 @@ class Run {
   }
 
   base::ExitCode go(RunRecord& record, const train::Transfer* transfer) {
-    const bool has_classes = c_->data.train->spec().classes > 0;
     std::optional<train::Newest> from;
     if (command_.resume) from = train::find_newest(folder_.checkpoints());
     const train::RunFacts facts = facts_of(*c_, from ? from->checkpoint.run : train::new_run_id());
@@ -44,7 +43,7 @@ class Run {
                             &saver, &c_->parts});
     try {
       start(trainer, from, facts, transfer);
-      MetricsFile metrics(folder_, *c_->plan, c_->config.output.log_every);
+      MetricsFile metrics(folder_, *c_->plan, c_->data.train->spec(), c_->config.output.log_every);
       trainer.add_observer(metrics);
       StepTimes times;
       trainer.add_observer(times);
@@ -54,7 +53,7 @@ class Run {
         trace.emplace(folder_, engine_, c_->config.name, traced_steps(done, trainer.total_steps(), command_.trace), done);
         trainer.add_observer(*trace);
       }
-      Console console(has_classes, trainer.state().step);
+      Console console(c_->data.train->spec(), trainer.state().step);
       if (!command_.quiet) trainer.add_observer(console);
       const train::Ending ending = trainer.run(stop_request());
       const auto code = ending == train::Ending::finished ? base::ExitCode::ok : base::ExitCode::stopped;

@@ -15,7 +15,16 @@
 namespace gpipe::base {
 
 /// What a stream of numbers is for; keeps streams of one seed apart.
-enum class Purpose : uint32_t { initialise = 1, dropout = 2, shuffle = 3, augment = 4, synthetic = 5, split = 6, test = 7 };
+enum class Purpose : uint32_t {
+  initialise = 1,
+  dropout = 2,
+  shuffle = 3,
+  augment = 4,
+  synthetic = 5,
+  split = 6,
+  test = 7,
+  sample = 8
+};
 
 class Philox {
  public:

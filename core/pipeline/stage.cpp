@@ -134,7 +134,10 @@ void Stage::execute(const Instruction& instruction, const graph::Pass& pass, con
     }
     case Instruction::Kind::add: stage_plan_.backend->add(inputs_[0], inputs_[1], output); break;
     case Instruction::Kind::copy:
-      if (output) stage_plan_.backend->copy(inputs_[0], output);
+      if (instruction.output.place.kind == Place::Kind::prediction && batch.prediction_positions != nullptr)
+        hand_out(inputs_[0], pass, batch);
+      else if (output)
+        stage_plan_.backend->copy(inputs_[0], output);
       break;
   }
   if (observer_ == nullptr) return;
@@ -142,6 +145,18 @@ void Stage::execute(const Instruction& instruction, const graph::Pass& pass, con
   const bool writes_dx = instruction.kind == Instruction::Kind::backward_input;
   observer_->instruction(index_, task, instruction, writes_dx ? std::span<const TensorView>(dx_) : std::span(&output, 1),
                          seconds);
+}
+
+void Stage::hand_out(const TensorView& predictions, const graph::Pass& pass, const MiniBatch& batch) const {
+  const Shape values{predictions.shape[2]};
+  const int64_t positions = predictions.shape[1];
+  for (int64_t sample = 0; sample < pass.samples; ++sample) {
+    const int64_t row = pass.first_sample + sample, position = batch.prediction_positions[row];
+    GP_CHECK(position >= 0 && position < positions);
+    const TensorView from{predictions.data + static_cast<size_t>((sample * positions + position) * values[0]) * sizeof(float),
+                          values};
+    stage_plan_.backend->copy(from, {reinterpret_cast<std::byte*>(batch.predictions + row * values[0]), values});
+  }
 }
 
 void Stage::clear_padding(const graph::Pass& pass, const TensorView& dx) const {

@@ -27,6 +27,8 @@ struct MiniBatch {
   double progress = 0;           // graph::Pass::progress
   int64_t step = 0;
   uint64_t seed = 0;
+  /// [N] or null: of predictions [positions, values] only those of one position of each sample are written, [N, values].
+  const int32_t* prediction_positions = nullptr;
 };
 
 /// A trained tensor, or a running average (then gradient and slots are empty), as a stage holds it.
@@ -129,6 +131,8 @@ class Stage {
   const TensorView& gradient(int node, int index) const { return memory_of(node).gradients[static_cast<size_t>(index)]; }
   void run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
   void execute(const Instruction& instruction, const graph::Pass& pass, const MiniBatch& batch, const Task& task);
+  /// Writes the predictions of a micro-batch that the caller wants.
+  void hand_out(const TensorView& predictions, const graph::Pass& pass, const MiniBatch& batch) const;
   /// Rows that only fill up a mini-batch send no gradient.
   void clear_padding(const graph::Pass& pass, const TensorView& dx) const;
   std::byte* address(const Place& place, const graph::Pass& pass, const MiniBatch& batch, size_t sample_bytes) const;

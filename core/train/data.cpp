@@ -24,6 +24,7 @@ class Subset final : public Dataset {
     whole_->read(indices_.at(static_cast<size_t>(index)), input, target);
   }
   void recheck() const override { whole_->recheck(); }
+  const Tokenizer* tokenizer() const override { return whole_->tokenizer(); }
   std::string describe() const override { return fmt::format("{} samples ({}) of {}", size(), name_, whole_->describe()); }
 
  private:
@@ -126,7 +127,8 @@ void check_augmentation(const DataOptions& options, const SampleSpec& spec, cons
   }
 }
 
-void check_same_kind(const SampleSpec& train, const SampleSpec& validation) {
+void check_same_kind(const Dataset& train_set, const Dataset& validation_set) {
+  const SampleSpec &train = train_set.spec(), &validation = validation_set.spec();
   if (train.input != validation.input || train.input_type != validation.input_type) {
     throw base::DataError("the validation samples are {}, the training samples {}", validation.input, train.input);
   }
@@ -141,6 +143,11 @@ void check_same_kind(const SampleSpec& train, const SampleSpec& validation) {
   if (train.class_names != validation.class_names) {
     throw base::DataError("the classes of the two sets have different names: training {}, validation {}",
                           fmt::join(train.class_names, ", "), fmt::join(validation.class_names, ", "));
+  }
+  const Tokenizer *a = train_set.tokenizer(), *b = validation_set.tokenizer();
+  if (a != nullptr && b != nullptr && a->identity() != b->identity()) {
+    throw base::DataError("the validation text has other tokens ({}) than the training text ({}); give both the same vocabulary",
+                          b->describe(), a->describe());
   }
 }
 
@@ -160,11 +167,11 @@ bool same_but_range(const base::Tree& a, const base::Tree& b) {
   return covers(a, b) && covers(b, a);
 }
 
-std::optional<std::pair<int64_t, int64_t>> range_of(const base::Tree& choice) {
+std::optional<std::pair<double, double>> range_of(const base::Tree& choice) {
   if (!choice.is_map() || choice.members().empty()) return std::nullopt;
   const base::Tree* range = choice.members()[0].second.find("range");
   if (range == nullptr || !range->is_list() || range->items().size() != 2) return std::nullopt;
-  return std::pair(std::stoll(range->items()[0].text()), std::stoll(range->items()[1].text()));  // opened, so they are numbers
+  return std::pair(std::stod(range->items()[0].text()), std::stod(range->items()[1].text()));  // opened, so they are numbers
 }
 
 bool share_samples(const base::Tree& train, const base::Tree& validation) {
@@ -209,7 +216,7 @@ DataSets open_data(const DataOptions& options, std::span<const DatasetType* cons
   if (problems.errors().size() != before) return {};
 
   if (separate) {
-    check_same_kind(sets.train->spec(), sets.validation->spec());
+    check_same_kind(*sets.train, *sets.validation);
     if (share_samples(options.train, options.validation)) {
       sets.warnings.push_back("data.train and data.validation share samples: validation will look better than it is");
     }

@@ -8,6 +8,7 @@
 #include "core/base/fields.h"
 #include "core/base/tree.h"
 #include "core/tensor/tensor.h"
+#include "core/train/tokenizer.h"
 
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,9 @@ struct SampleSpec {
   tensor::DType target_type = tensor::DType::i32;
   int64_t classes = 0;                   // or tokens; 0 for values
   std::vector<std::string> class_names;  // may be empty
+
+  /// Is a target a token at each position? Then the exponential of the mean loss is the perplexity.
+  bool predicts_tokens() const { return classes > 0 && input_type == tensor::DType::i32 && target.rank() == 1; }
 };
 
 /// The same memory as what it holds.
@@ -48,6 +52,8 @@ class Dataset {
   virtual void read(int64_t index, std::span<std::byte> input, std::span<std::byte> target) const = 0;
   /// Once an epoch: are the files still those that were opened (size, time stamp)? Throws DataError if not.
   virtual void recheck() const {}
+  /// What the samples are tokens of; null where they are none, or nobody knows the text. Lives as long as the data set.
+  virtual const Tokenizer* tokenizer() const { return nullptr; }
   virtual std::string describe() const = 0;  // "IDX mnist/train-images.gz, 8,000 samples [28, 28, 1], 10 classes"
 };
 

@@ -100,6 +100,7 @@ StepReport Trainer::report_of(const pipeline::StepResult& result, const Batch& b
   report.seconds = result.seconds + batch.seconds_waited;
   report.seconds_waiting = batch.seconds_waited;
   report.samples_per_second = static_cast<double>(batch.samples) / report.seconds;
+  report.targets_per_second = static_cast<double>(batch.targets) / report.seconds;
   const std::span<const double> worked = parts_.engine.busy_seconds();
   report.busy_seconds.assign(worked.begin(), worked.end());  // a validation will overwrite them
   const double busy = std::accumulate(report.busy_seconds.begin(), report.busy_seconds.end(), 0.0);
@@ -192,7 +193,8 @@ Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink
   const int64_t rows = plan.micro_batches.mini_batch;
   const int64_t width = plan.network.values[static_cast<size_t>(plan.network.prediction)].shape.elements();
   std::vector<float> results(static_cast<size_t>(2 * rows));
-  std::vector<float> predictions(sink != nullptr ? static_cast<size_t>(rows * width) : 0);
+  const bool values = sink != nullptr && sink->wants_values();
+  std::vector<float> predictions(values ? static_cast<size_t>(rows * width) : 0);
   Evaluation sum;
   double loss = 0;
   double hits = 0;
@@ -201,7 +203,7 @@ Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink
     const Batch& batch = data.next();
     last = batch.last_of_epoch;
     pipeline::MiniBatch mini{batch.input.data, batch.target.data, results.data(), nullptr, batch.samples, batch.targets};
-    if (sink != nullptr) mini.predictions = predictions.data();
+    if (values) mini.predictions = predictions.data();
     engine.evaluate(mini);
     for (int64_t i = 0; i < batch.samples; ++i) {
       loss += static_cast<double>(results[static_cast<size_t>(2 * i)]);
@@ -209,7 +211,7 @@ Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink
     }
     sum.samples += batch.samples;
     sum.targets += batch.targets;
-    if (sink != nullptr) sink->predictions(predictions.data(), batch.samples, width, results.data());
+    if (sink != nullptr) sink->predictions(mini.predictions, batch.samples, width, results.data());
   }
   data.stop();
   sum.loss = loss / static_cast<double>(sum.targets);

@@ -48,6 +48,7 @@ struct StepReport {
   double auxiliary_loss = 0;  // of auxiliary heads, each times its weight; not in `loss`
   bool updated = true;
   double samples_per_second = 0, seconds = 0, seconds_waiting = 0;  // of this step; waiting for data
+  double targets_per_second = 0;                                    // samples, or tokens that are not ignored
   std::vector<double> busy_seconds;                                 // by device, of the step
   double bubble = 0;                                                // share of the devices' time in which they waited
   bool last_of_epoch = false;
@@ -134,6 +135,8 @@ class Trainer {
 /// One pass over `data` with the running averages. `predictions`: told each mini-batch's [rows, ...] when not null.
 struct PredictionSink {
   virtual ~PredictionSink() = default;
+  /// False: `values` is null, what the network gave is not copied.
+  virtual bool wants_values() const { return true; }
   virtual void predictions(const float* values, int64_t rows, int64_t width, const float* results) = 0;
 };
 Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink = nullptr);

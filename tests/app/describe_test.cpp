@@ -70,6 +70,11 @@ TEST_CASE("describe takes parameters and the input's shape from the command line
   CHECK(contains(test::run_program(folder, "describe list.yaml").err, "give --input"));
   CHECK(described(folder, "list.yaml --input 12")["parameters"] == 26);
   CHECK(contains(test::run_program(folder, "describe list.yaml --input 12 --set L=2").err, "has no parameters"));
+  test::write_file(folder / "tokens.yaml",
+                   "input: {tokens: 5, targets: 7}\nlayers: [{shift_tokens: {start: 1, padding: 0}, inputs: target, name: s},\n"
+                   "  {embedding: {num_embeddings: 3, embedding_dim: 2}, inputs: s}]\n");
+  CHECK(described(folder, "tokens.yaml")["layers"][1]["output"] == nlohmann::json::array({7, 2}));
+  CHECK(described(folder, "tokens.yaml --input tokens:6")["layers"][1]["output"] == nlohmann::json::array({6, 2}));
 }
 
 TEST_CASE("describe takes a run configuration, and the shape of its data") {

@@ -38,15 +38,17 @@ double multiply_adds(const nlohmann::json& network, const std::string& prefix) {
 /// How a file is made small enough for a test.
 struct Small {
   std::string params;  // what stands in params: {...}
-  std::string shape;   // of a synthetic sample; empty: images with images as targets
+  std::string shape;   // of a synthetic sample, or "tokens"; empty: images with images as targets
 };
 const std::map<std::string, Small>& small_networks() {
   static const std::map<std::string, Small> all{
       {"amoebanet-b", {"L: 6, D: 16, classes: 4", "[32, 32, 3]"}},
       {"amoebanet-d", {"L: 6, D: 16, classes: 4", "[32, 32, 3]"}},
       {"amoebanet-d-small", {"L: 3, D: 8, classes: 4", "[16, 16, 3]"}},
+      {"bert", {"layers: 2, width: 8, heads: 2, vocabulary: 11, positions: 12, classes: 11", "tokens"}},
       {"amoebanet-d-tf", {"L: 3, D: 16, classes: 3, auxiliary_size: 1", "[96, 96, 3]"}},
       {"cnn", {"classes: 4", "[16, 16, 3]"}},
+      {"gpt2", {"layers: 2, width: 8, heads: 2, vocabulary: 11, positions: 12", "tokens"}},
       {"mlp", {"layers: 3, width: 16, classes: 4", "[8]"}},
       {"mlp-mixer", {"depth: 2, width: 8, tokens: 6, channels: 16, patch: 4, image: 16, classes: 4", "[16, 16, 3]"}},
       {"resnet18", {"width: 4, classes: 4", "[32, 32, 3]"}},
@@ -54,10 +56,20 @@ const std::map<std::string, Small>& small_networks() {
       {"resnet34", {"width: 4, classes: 4", "[32, 32, 3]"}},
       {"resnet50", {"width: 4, classes: 4", "[32, 32, 3]"}},
       {"resnet101", {"width: 4, classes: 4", "[32, 32, 3]"}},
+      {"transformer-l", {"L: 3, model: 8, ff: 16, heads: 2, vocabulary: 11", "tokens"}},
+      {"transformer-nmt", {"L: 2, H: 16, A: 1, model: 8, vocabulary: 11, dropout: 0.1", "tokens"}},
       {"unet", {"B: 2, C: 4", ""}},
+      {"vit", {"layers: 2, width: 8, heads: 2, patch: 4, image: 16, classes: 4", "[16, 16, 3]"}},
       {"vgg16", {"width: 4, hidden: 16, classes: 4", "[32, 32, 3]"}},
   };
   return all;
+}
+
+/// `data.train` of a network that is made so small.
+std::string data_for(const Small& small) {
+  if (small.shape.empty()) return "npy: {inputs: images.npy, labels: masks.npy, target: value}";
+  if (small.shape == "tokens") return "synthetic: {samples: 16, tokens: 11, length: 9, seed: 1}";
+  return fmt::format("synthetic: {{samples: 16, shape: {}, classes: 4, seed: 1}}", small.shape);
 }
 
 /// 16 images of 32x32 in NumPy's format, made up.
@@ -86,9 +98,50 @@ TEST_CASE("networks have the published numbers of parameters") {
         Row{"amoebanet-d", "--set L=18 --set D=256", 122470120}, Row{"unet", "", 232687328},
         Row{"unet", "--set B=6 --set C=72", 362157516}, Row{"unet", "--set B=11 --set C=128", 2213834176},
         Row{"resnet18", "", 11689512}, Row{"resnet34", "", 21797672}, Row{"resnet50", "", 25557032},
-        Row{"resnet101", "", 44549160}, Row{"vgg16", "", 138357544}}) {
+        Row{"resnet101", "", 44549160}, Row{"vgg16", "", 138357544}, Row{"transformer-l", "--set L=3", 282178816},
+        Row{"transformer-l", "--set L=13", 785761536}, Row{"transformer-l", "--set L=103", 5318006016},
+        Row{"transformer-l", "--set L=48", 48 * 50358272LL + 131104000}, Row{"gpt2", "", 124439808},
+        Row{"gpt2", "--set layers=24 --set width=1024 --set heads=16", 354823168},
+        // Those with a class token have its vector and a position more; BERT has two segments, and 9 classes of 769 here.
+        Row{"vit", "", 86567656 - 2 * 768}, Row{"bert", "", 109482240 - (768 * 768 + 768) - 2 * 768 + 9 * 769}}) {
     CAPTURE(row.network + " " + row.settings);
     CHECK(described(row.network, row.settings)["parameters"] == row.parameters);
+  }
+}
+
+TEST_CASE("a Transformer of 1,663 layers and 83.9 billion parameters is described in seconds and little memory") {
+  const test::TempFolder folder;
+  const std::string file = (networks() / "transformer-l.yaml").string();
+  const auto outcome = test::run_child(folder, {"describe", file, "--json", "--set", "L=1663"}, [] {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a sanitizer needs all the address space there is
+    test::limit(RLIMIT_AS, rlim_t{1} << 30);
+#endif
+    test::limit(RLIMIT_CPU, 30);
+  });
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const auto network = nlohmann::json::parse(outcome.out);
+  CHECK(network["parameters"] == 83876910336);
+  CHECK(network["layer_count"] == 1663 * 10 + 3);
+}
+
+TEST_CASE("T(L, H, A) of translation has the sizes that the GPipe paper gives: matrices, biases and norms") {
+  struct Row {
+    int64_t layers, hidden, heads;
+    double published;  // parameters
+  };
+  for (const Row& row : {Row{6, 8192, 16, 0.4e9}, Row{12, 16384, 32, 1.3e9}, Row{24, 8192, 16, 1.3e9}, Row{32, 16384, 32, 3e9},
+                         Row{64, 16384, 32, 6e9}}) {
+    CAPTURE(row.layers);
+    const int64_t model = 1024, width = 64 * row.heads, vocabulary = 64000;
+    const int64_t attention = 4 * model * width + 3 * width + model, norm = 2 * model;
+    const int64_t forward = 2 * model * row.hidden + row.hidden + model;
+    const int64_t layer = attention + forward + 2 * norm + (2 * attention + forward + 3 * norm);
+    const int64_t parameters =
+        described("transformer-nmt", fmt::format("--set L={} --set H={} --set A={}", row.layers, row.hidden, row.heads))
+            .at("parameters");
+    CHECK(parameters == row.layers * layer + 2 * vocabulary * model + vocabulary + 2 * norm);
+    CHECK(std::abs(static_cast<double>(parameters) / row.published - 1) < 0.05);
   }
 }
 
@@ -129,12 +182,17 @@ TEST_CASE("AmoebaNet-D (18, 256) has the known multiply-adds, cell by cell, and 
   CHECK(a + b == 1806336);
 }
 
-TEST_CASE("AmoebaNet-D is a file of at most 150 lines") {
-  std::ifstream file(networks() / "amoebanet-d.yaml");
-  size_t lines = 0;
-  for (std::string line; std::getline(file, line);) ++lines;
-  CHECK(lines > 50);
-  CHECK(lines <= 150);
+TEST_CASE("AmoebaNet-D is a file of at most 150 lines, Transformer-L of 40") {
+  const auto lines_of = [](const std::string& name) {
+    std::ifstream file(networks() / name);
+    size_t lines = 0;
+    for (std::string line; std::getline(file, line);) ++lines;
+    return lines;
+  };
+  CHECK(lines_of("amoebanet-d.yaml") > 50);
+  CHECK(lines_of("amoebanet-d.yaml") <= 150);
+  CHECK(lines_of("transformer-l.yaml") > 10);
+  CHECK(lines_of("transformer-l.yaml") <= 40);
 }
 
 TEST_CASE("every network file trains, and a file of blocks alone is included by one that does") {
@@ -156,16 +214,12 @@ TEST_CASE("every network file trains, and a file of blocks alone is included by 
     left.erase(name);
     const auto small = small_networks().find(name);
     REQUIRE_MESSAGE(small != small_networks().end(), name << ".yaml needs a row in small_networks");
-    const bool images = small->second.shape.empty();
-    const std::string data = images
-                                 ? "npy: {inputs: images.npy, labels: masks.npy, target: value}"
-                                 : fmt::format("synthetic: {{samples: 16, shape: {}, classes: 4, seed: 1}}", small->second.shape);
     test::write_file(folder / "run.yaml",
                      fmt::format("network: {{file: '{}', params: {{{}}}}}\npipeline: {{partitions: 3, micro_batches: 2, "
                                  "bind_threads: false}}\ndata: {{train: {{{}}}}}\ntrain: {{batch_size: 4, steps: 3, "
                                  "learning_rate: 0.01}}\ncheckpoint: {{every_epochs: 0, best: '', final_save: false}}\n"
                                  "output: {{folder: runs/{}}}\n",
-                                 entry.path().string(), small->second.params, data, name));
+                                 entry.path().string(), small->second.params, data_for(small->second), name));
     const auto outcome = test::run_program(folder, "train run.yaml --quiet --json");
     CAPTURE(outcome.err);
     REQUIRE(outcome.code == 0);

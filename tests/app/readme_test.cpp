@@ -83,10 +83,10 @@ TEST_CASE("README: every command line parses, and every file that it runs is the
   CHECK(parsed >= 10);
 }
 
-TEST_CASE("README: its configuration and its example of a network hold") {
+TEST_CASE("README: its configuration and its examples of a network and of a transfer hold") {
   const test::TempFolder folder;
   const std::vector<std::string> examples = blocks("yaml");
-  REQUIRE(examples.size() == 2);
+  REQUIRE(examples.size() == 3);
   std::filesystem::create_symlink(test::source_dir() / "data", folder / "data");
   test::write_file(folder / "all.yaml", examples[0]);
   const test::Outcome all = test::run_program(folder, "check all.yaml");
@@ -96,6 +96,12 @@ TEST_CASE("README: its configuration and its example of a network hold") {
   const test::Outcome network = test::run_program(folder, "check network.yaml");
   CAPTURE(network.err);
   CHECK(network.code == 0);
+  const size_t pipeline = examples[0].find("\npipeline:"), train = examples[0].find("\ntrain:");
+  test::write_file(folder / "transfer.yaml", examples[1] + examples[0].substr(pipeline, train - pipeline) + "\n" + examples[2] +
+                                                 "  batch_size: 64\n  epochs: 1\n");
+  const test::Outcome transfer = test::run_program(folder, "check transfer.yaml");
+  CAPTURE(transfer.err);
+  CHECK(transfer.code == 0);
 }
 
 TEST_CASE("README: the sweep is the script, and ends in a table with a row for each run") {

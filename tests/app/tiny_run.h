@@ -58,7 +58,8 @@ inline std::vector<std::string> timeless_metrics(const std::filesystem::path& ru
   for (std::string line; std::getline(text, line);) {
     auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object()) return {"not JSON: " + line};
-    for (const char* key : {"seconds", "samples_per_second", "seconds_waiting", "busy_seconds", "bubble", "arena_bytes"})
+    for (const char* key :
+         {"seconds", "samples_per_second", "tokens_per_second", "seconds_waiting", "busy_seconds", "bubble", "arena_bytes"})
       json.erase(key);
     lines.push_back(json.dump());
   }

@@ -310,6 +310,8 @@ TEST_CASE("faults of the configuration are told as such, with the dotted path, a
   check_contains(said("image_folder", tree({{"path", word("a")}, {"size", list({32})}})), "[height, width]");
   check_contains(said("image_folder", tree({{"path", word("a")}, {"size", list({32, 100000})}})), "8192");
   check_contains(said("synthetic", tree({{"classes", word("1")}})), "one class leaves nothing to learn");
+  check_contains(said("synthetic", tree({{"tokens", word("1")}})), "one token leaves nothing to learn");
+  check_contains(said("synthetic", tree({{"tokens", word("5")}, {"shape", list({4})}})), "data.train.synthetic.shape");
   check_contains(said("synthetic", tree({{"sampels", word("1")}})), "samples");
 }
 

@@ -1,6 +1,8 @@
 // The readers on good files: values, shapes, ranges.
 #include "tests/data/support.h"
 
+#include <array>
+#include <map>
 #include <set>
 
 using namespace gpipe;
@@ -118,4 +120,29 @@ TEST_CASE("synthetic samples depend on the seed and the index alone, and a range
   }
   CHECK(labels.size() == 5);
   CHECK(test::sample(*all, 0).input != test::sample(*other, 0).input);
+}
+
+TEST_CASE("synthetic tokens have the same token to predict for each of a kind, and all are different") {
+  const auto set =
+      test::open("synthetic", tree({{"samples", word("50")}, {"tokens", word("7")}, {"length", word("9")}, {"seed", word("4")}}));
+  CHECK(set->spec().input == tensor::Shape{9});
+  CHECK(set->spec().target == tensor::Shape{9});
+  CHECK(set->spec().input_type == tensor::DType::i32);
+  CHECK(set->spec().classes == 7);
+  std::map<int32_t, int32_t> partner;
+  std::array<int32_t, 9> input{}, again{}, target{};
+  for (int64_t i = 0; i < 50; ++i) {
+    set->read(i, std::as_writable_bytes(std::span(input)), std::as_writable_bytes(std::span(target)));
+    set->read(i, std::as_writable_bytes(std::span(again)), std::as_writable_bytes(std::span(target)));
+    CHECK(input == again);
+    for (size_t t = 0; t < input.size(); ++t) CHECK(partner.emplace(input[t], target[t]).first->second == target[t]);
+  }
+  std::set<int32_t> images;
+  for (const auto& [token, other] : partner) {
+    CHECK((token >= 0 && token < 7));
+    CHECK((other >= 0 && other < 7));
+    images.insert(other);
+  }
+  CHECK(partner.size() == 7);
+  CHECK(images.size() == 7);
 }

@@ -1,0 +1,53 @@
+// What the tests of text share: reading a sample of tokens, files of tokens, and a small trained model.
+#pragma once
+
+#include "data/sentencepiece.h"
+#include "tests/data/support.h"
+
+#include <cstdint>
+#include <vector>
+#include <zlib.h>
+
+namespace gpipe::test {
+
+struct Tokens {
+  std::vector<int32_t> input, target;
+};
+
+inline Tokens tokens(const train::Dataset& set, int64_t index) {
+  Tokens result;
+  result.input.resize(static_cast<size_t>(set.spec().input.elements()));
+  result.target.resize(static_cast<size_t>(set.spec().target.elements()));
+  set.read(index, std::as_writable_bytes(std::span(result.input)), std::as_writable_bytes(std::span(result.target)));
+  return result;
+}
+
+template <class T>
+std::string little_endian(const std::vector<T>& values) {
+  std::string bytes;
+  for (const T value : values)
+    for (size_t b = 0; b < sizeof(T); ++b) bytes.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * b)));
+  return bytes;
+}
+
+inline std::string gzip(const std::string& content) {
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY);
+  std::string packed(content.size() + 1000, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
+  stream.avail_in = static_cast<uInt>(content.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  deflate(&stream, Z_FINISH);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+inline std::string rhyme_path() { return (source_dir() / "data/rhyme.txt").string(); }
+
+inline std::string rhyme_model(bool bpe, int64_t vocabulary) {
+  return data::train_sentencepiece({{rhyme_path()}, bpe, vocabulary, 0.9995, {"<de>", "<fr>"}});
+}
+
+}  // namespace gpipe::test
