@@ -13,7 +13,8 @@ if [ "$preset" = tsan ]; then  # the tests that run threads of ours
   set -- -L thread "$@"
 fi
 build "$preset" $targets
-# libgomp and libdnnl are not built with the sanitizer's run time; what they allocate for good is no leak of ours.
+# libgomp, libdnnl and what Graphviz draws with are not built with the sanitizer's run time; what they allocate for good is no
+# leak of ours.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} LSAN_OPTIONS=suppressions=$root/tests/support/lsan.supp:print_suppressions=0
 export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$root/tests/support/tsan.supp:halt_on_error=1} UBSAN_OPTIONS=print_stacktrace=1
 exec ctest --test-dir "$tree" --output-on-failure -j 2 "$@"
