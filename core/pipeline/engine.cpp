@@ -55,6 +55,14 @@ Engine::Engine(const Plan& plan)
   }
   for (const auto& stage : stages_)
     for (size_t i = stage->parameter_count(); i < stage->tensors().size(); ++i) tensors_.push_back(&stage->tensors()[i]);
+  const auto stage_of = [&](int node) {
+    size_t stage = 0;
+    while (node >= plan.stages[stage].last_node) ++stage;
+    return stage;
+  };
+  for (const graph::Tie& tie : plan.network.ties) ties_.push_back({tie, stage_of(tie.owner_node), stage_of(tie.user_node)});
+  for (const graph::Node& node : plan.network.nodes)
+    if (node.is_loss && &node != &plan.network.nodes.back()) auxiliary_weights_.push_back(node.loss_weight);
   sums_of_squares_.assign(parameter_count_, 0.0);
   rules_.resize(parameter_count_);
   try {
@@ -165,13 +173,12 @@ void Engine::decide() {
     hits += static_cast<double>(batch_->results[2 * i + 1]);
   }
   double auxiliary = 0;
-  int block = 0;
-  for (const graph::Node& node : plan_.network.nodes) {
-    if (!node.is_loss || &node == &plan_.network.nodes.back()) continue;
-    const float* results = batch_->results + 2 * plan_.micro_batches.mini_batch * ++block;
+  const float* results = batch_->results;
+  for (const double weight : auxiliary_weights_) {
+    results += 2 * plan_.micro_batches.mini_batch;
     double sum = 0;
     for (int64_t i = 0; i < samples; ++i) sum += static_cast<double>(results[2 * i]);
-    auxiliary += node.loss_weight * sum;
+    auxiliary += weight * sum;
   }
   double squares = 0;
   for (const double sum : sums_of_squares_) squares += sum;
@@ -185,6 +192,57 @@ void Engine::decide() {
   gradient_scale_ = clip ? static_cast<float>(clip_norm_ / result_.gradient_norm) : 1.0F;
 }
 
+void Engine::make_gradients(int device) {
+  using enum TaskObserver::Part;
+  const auto sum = [this](size_t index, Stage& stage) {
+    stage.sum_gradients(std::span(sums_of_squares_).subspan(first_parameter_[index], stage.parameter_count()));
+  };
+  if (ties_.empty()) {
+    for_stages_of(device, [&](size_t index, Stage& stage) {
+      stage.part(gradients, [&] {
+        stage.finish_gradients();
+        sum(index, stage);
+      });
+    });
+    return;
+  }
+  for_stages_of(device, [](size_t, Stage& stage) { stage.part(gradients, [&] { stage.finish_gradients(); }); });
+  arrive_and_wait([] {});
+  for_stages_of(device, [&](size_t index, Stage& stage) {
+    stage.part(gradients, [&] {
+      for (const PlacedTie& placed : ties_)
+        if (placed.owner == index) stage.add_tied_gradient(placed.tie, *stages_[placed.user]);
+      sum(index, stage);
+    });
+  });
+}
+
+void Engine::update(int device) {
+  const auto apply = [this](size_t index, Stage& stage) {
+    const auto mine = std::span(rules_).subspan(first_parameter_[index], stage.parameter_count());
+    for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
+    stage.update(mine);
+  };
+  if (ties_.empty()) {
+    for_stages_of(device, [&](size_t index, Stage& stage) {
+      stage.part(TaskObserver::Part::update, [&] {
+        apply(index, stage);
+        stage.finish_update();
+      });
+    });
+    return;
+  }
+  for_stages_of(device,
+                [&](size_t index, Stage& stage) { stage.part(TaskObserver::Part::update, [&] { apply(index, stage); }); });
+  arrive_and_wait([] {});
+  for_stages_of(device, [&](size_t index, Stage& stage) {
+    stage.part(TaskObserver::Part::update, [&] {
+      copy_tied_parameters(index);
+      stage.finish_update();
+    });
+  });
+}
+
 StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update> rules, double clip_norm) {
   GP_CHECK_EQ(rules.size(), parameter_count_);
   const auto start = std::chrono::steady_clock::now();
@@ -196,21 +254,9 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
     for_stages_of(device, [](size_t, Stage& stage) { stage.begin(); });
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       stages_[static_cast<size_t>(task.stage)]->train(task, *batch_);
-    for_stages_of(device, [](size_t, Stage& stage) { stage.finish_gradients(); });
-    add_tied_gradients(device);
-    for_stages_of(device, [&](size_t index, Stage& stage) {
-      stage.sum_gradients(std::span(sums_of_squares_).subspan(first_parameter_[index], stage.parameter_count()));
-    });
+    make_gradients(device);
     arrive_and_wait([this] { decide(); });
-    if (!result_.finite) return note_busy(device);
-    for_stages_of(device, [&](size_t index, Stage& stage) {
-      const auto mine = std::span(rules_).subspan(first_parameter_[index], stage.parameter_count());
-      for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
-      stage.update(mine);
-    });
-    if (!plan_.network.ties.empty()) arrive_and_wait([] {});
-    copy_tied_parameters(device);
-    for_stages_of(device, [](size_t, Stage& stage) { stage.finish_update(); });
+    if (result_.finite) update(device);
     note_busy(device);
   });
   result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -227,32 +273,17 @@ void Engine::evaluate(const MiniBatch& batch) {
   });
 }
 
-int Engine::stage_of(int node) const {
-  int stage = 0;
-  while (node >= plan_.stages[static_cast<size_t>(stage)].last_node) ++stage;
-  return stage;
-}
-
-void Engine::add_tied_gradients(int device) {
-  if (plan_.network.ties.empty()) return;
-  arrive_and_wait([] {});
-  for (const graph::Tie& tie : plan_.network.ties) {
-    const auto owner = static_cast<size_t>(stage_of(tie.owner_node)), user = static_cast<size_t>(stage_of(tie.user_node));
-    if (plan_.schedule.device_of[owner] == device) stages_[owner]->add_tied_gradient(tie, *stages_[user]);
-  }
-}
-
-void Engine::copy_tied_parameters(int device) {
-  for (const graph::Tie& tie : plan_.network.ties) {
-    const auto owner = static_cast<size_t>(stage_of(tie.owner_node)), user = static_cast<size_t>(stage_of(tie.user_node));
-    if (plan_.schedule.device_of[user] == device) stages_[user]->copy_tied_parameter(tie, *stages_[owner]);
-  }
+void Engine::copy_tied_parameters(size_t stage) {
+  for (const PlacedTie& placed : ties_)
+    if (placed.user == stage) stages_[stage]->copy_tied_parameter(placed.tie, *stages_[placed.owner]);
 }
 
 void Engine::pack() {
   run_on_all([this](int device) {
-    copy_tied_parameters(device);
-    for_stages_of(device, [](size_t, Stage& stage) { stage.pack(); });
+    for_stages_of(device, [this](size_t index, Stage& stage) {
+      copy_tied_parameters(index);
+      stage.pack();
+    });
   });
 }
 

@@ -77,9 +77,10 @@ class Engine {
   template <class F>
   void arrive_and_wait(F&& decision);
   void decide();
-  int stage_of(int node) const;
-  void add_tied_gradients(int device);
-  void copy_tied_parameters(int device);
+  void make_gradients(int device);
+  void update(int device);
+  /// Of those that the stage uses.
+  void copy_tied_parameters(size_t stage);
 
   const Plan& plan_;
   std::vector<std::unique_ptr<Stage>> stages_;
@@ -87,6 +88,12 @@ class Engine {
   std::vector<std::byte*> edge_bases_;
   std::vector<StateTensor*> tensors_;
   size_t parameter_count_ = 0;
+  struct PlacedTie {
+    graph::Tie tie;
+    size_t owner, user;  // stages
+  };
+  std::vector<PlacedTie> ties_;
+  std::vector<double> auxiliary_weights_;
   std::vector<size_t> first_parameter_;  // of each stage, in the order of tensors_
 
   // One mini-batch: written by the stages before the barrier, read by all after it.

@@ -256,7 +256,6 @@ void Stage::keep_up(int node, bool pack, Work work) {
 }
 
 void Stage::finish_gradients() {
-  part_start_ = Clock::now();
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
     keep_up(index, false, [&] {
       operation(index).finish_gradients(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, working_base_);
@@ -281,11 +280,9 @@ void Stage::sum_gradients(std::span<double> sums_of_squares) {
     if (tensor.spec->frozen) continue;
     keep_up(tensor.node, false, [&] { sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensor.gradient); });
   }
-  part_done(TaskObserver::Part::gradients, part_start_);
 }
 
 void Stage::update(std::span<const device::Update> rules) {
-  part_start_ = Clock::now();
   for (size_t i = 0; i < parameter_count_; ++i) {
     StateTensor& tensor = tensors_[i];
     if (tensor.spec->frozen) continue;
@@ -298,7 +295,6 @@ void Stage::finish_update() {
     keep_up(index, false,
             [&] { operation(index).finish_mini_batch(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state); });
   pack();
-  part_done(TaskObserver::Part::update, part_start_);
 }
 
 void Stage::swap_averages() {

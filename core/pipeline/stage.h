@@ -19,8 +19,8 @@ namespace gpipe::pipeline {
 struct MiniBatch {
   std::byte* input = nullptr;   // [N, sample shape]
   std::byte* target = nullptr;  // [N, target shape]
-  float* results =
-      nullptr;  // [losses, N, 2]: loss and hits of each sample, over its targets; the main loss, then the auxiliary ones
+  /// [losses, N, 2]: loss and hits of each sample, over its targets; the main loss, then the auxiliary ones.
+  float* results = nullptr;
   float* predictions = nullptr;  // [N, prediction shape] or null
   int64_t samples = 0;           // valid rows; 0 means N. The rest counts for nothing, but batch norm sees it
   int64_t targets = 0;           // in the valid rows, what the loss is averaged over; 0 means one a valid row
@@ -92,6 +92,13 @@ class Stage {
   void train(const Task& task, const MiniBatch& batch);
   /// The forward of one micro-batch with the running averages.
   void evaluate(int micro, const MiniBatch& batch);
+  /// Runs a part of what follows the last task, and notes its time; the next four belong into such parts.
+  template <class Work>
+  void part(TaskObserver::Part part, Work&& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    part_done(part, start);
+  }
   // After train, in this order; between them the engine adds up and hands on what is tied.
   /// Gradients in PyTorch's layout.
   void finish_gradients();
@@ -162,7 +169,6 @@ class Stage {
   const std::atomic<bool>* aborted_ = nullptr;
   std::vector<TensorView> inputs_, dx_;  // reused by every call
   double busy_seconds_ = 0;
-  TaskObserver::Time part_start_;
   InstructionObserver* observer_ = nullptr;
   TaskObserver* task_observer_ = nullptr;
 };

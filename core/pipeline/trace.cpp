@@ -13,7 +13,7 @@ TaskRecorder::TaskRecorder(const Schedule& schedule)
   for (size_t device = 0; device < devices_.size(); ++device) {
     devices_[device].spans.reserve(schedule.rows[device].size());
     const auto stages = std::count(device_of_.begin(), device_of_.end(), static_cast<int>(device));
-    devices_[device].parts.reserve(static_cast<size_t>(2 * stages));
+    devices_[device].parts.reserve(static_cast<size_t>(4 * stages));  // tied parameters divide each of the two
   }
 }
 

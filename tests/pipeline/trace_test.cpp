@@ -52,9 +52,9 @@ struct Recorded {
 };
 
 /// Real steps of the small network, all of them recorded.
-Recorded record(const PipelineOptions& options, int steps) {
-  const auto network = test::network_of(k_run.network, k_run.input, k_run.classes);
-  const auto plan = make_plan(network, {options, k_run.batch_size, 1, {}});
+Recorded record(const PipelineOptions& options, int steps, const test::SmallRun& run = k_run) {
+  const auto network = test::network_of(run.network, run.input, run.classes);
+  const auto plan = make_plan(network, {options, run.batch_size, 1, {}});
   Engine engine(*plan);
   base::Problems problems;
   const auto optimizer = train::make_optimizer(base::Tree::scalar("sgd"), "", problems);
@@ -64,7 +64,7 @@ Recorded record(const PipelineOptions& options, int steps) {
   engine.set_task_observer(&recorder);
   Recorded recorded{{}, plan->schedule, links_of(*plan)};
   for (int step = 0; step < steps; ++step) {
-    test::MadeBatch made(k_run, step);
+    test::MadeBatch made(run, step);
     const StepResult result = engine.train(made.view(1), rules, 1.0);
     recorded.steps.push_back(recorder.take(step + 1));
     const StepTimes times = times_of(recorded.steps.back(), plan->schedule.devices);
@@ -74,7 +74,7 @@ Recorded record(const PipelineOptions& options, int steps) {
     engine.evaluate(made.view(1));  // is no training, and recorded neither here nor in the next step
   }
   engine.set_task_observer(nullptr);
-  test::MadeBatch made(k_run, steps);
+  test::MadeBatch made(run, steps);
   engine.train(made.view(1), rules, 1.0);
   CHECK(recorder.take(0).spans.empty());
   return recorded;
@@ -184,6 +184,28 @@ TEST_CASE("real steps: every task of the schedule once, in its order, without ov
       }
       CHECK(recorded.steps[0].end() <= recorded.steps[1].start());
     }
+}
+
+TEST_CASE("real steps: the parts of a device's stages do not overlap, with several stages a device and with tied parameters") {
+  const test::SmallRun tied{.network =
+                                "- linear: {out_features: 6}\n- tanh\n- linear: {out_features: 6}\n"
+                                "  tied: {weight: linear_1.weight}\n- silu\n- linear: {out_features: 6}\n"
+                                "- linear: {out_features: 4}\n",
+                            .input = {6}};
+  for (const test::SmallRun* run : {&k_run, &tied}) {
+    PipelineOptions options = options_of(2, 4, Rematerialize::full);
+    options.schedule = "interleaved";
+    options.chunks = 2;
+    const Recorded recorded = record(options, 2, *run);
+    for (const StepTrace& step : recorded.steps)
+      for (int device = 0; device < 2; ++device) {
+        std::vector<PartSpan> parts;
+        for (const PartSpan& part : step.parts)
+          if (part.device == device) parts.push_back(part);
+        CHECK(parts.size() == (run == &tied ? 8 : 4));
+        for (size_t i = 1; i < parts.size(); ++i) CHECK(parts[i].start >= parts[i - 1].end);
+      }
+  }
 }
 
 TEST_CASE("real steps as JSON: complete events nest and do not overlap on a thread, and flows join their spans") {
