@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 
 #include <sys/stat.h>
 
@@ -29,25 +30,6 @@ std::string place(const std::string& source, std::string_view before) {
     }
   }
   return fmt::format("{}:{}:{}", source, line, before.size() - start + 1);
-}
-
-/// Bytes of the UTF-8 character at `at`, or 0 when it is not one (overlong forms and surrogates included).
-size_t utf8_length(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) -> unsigned { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const unsigned first = byte(at);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  unsigned low = 0x80, high = 0xBF;  // of the second byte: narrower after these four
-  if (first == 0xE0) low = 0xA0;
-  if (first == 0xED) high = 0x9F;
-  if (first == 0xF0) low = 0x90;
-  if (first == 0xF4) high = 0x8F;
-  if (byte(at + 1) < low || byte(at + 1) > high) return 0;
-  for (size_t i = 2; i < length; ++i) {
-    if (byte(at + i) < 0x80 || byte(at + i) > 0xBF) return 0;
-  }
-  return length;
 }
 
 void refuse_other_encodings(std::string_view text, const std::string& source) {
@@ -96,12 +78,13 @@ std::string clean_text(const std::string& text, const std::string& source, size_
       throw ConfigError("{}: a {} is not allowed in a configuration", place(source, rest.substr(0, i)),
                         byte == 0 ? "NUL byte" : fmt::format("control character 0x{:02x}", byte));
     }
-    const size_t length = utf8_length(rest, i);
-    if (length == 0) {
+    size_t next = i;
+    char32_t code_point = 0;
+    if (!base::next_code_point(rest, next, code_point)) {
       throw ConfigError("{}: byte 0x{:02x} is not valid UTF-8: save the text as UTF-8", place(source, rest.substr(0, i)), byte);
     }
-    clean.append(rest.substr(i, length));
-    i += length;
+    clean.append(rest.substr(i, next - i));
+    i = next;
   }
   return clean;
 }

@@ -1,8 +1,8 @@
 #include "data/sentencepiece.h"
 
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "data/lines.h"
-#include "data/utf8.h"
 
 #include <fmt/ranges.h>
 
@@ -35,7 +35,7 @@ class SentencePieceTokenizer final : public train::Tokenizer {
     return {processor_.pad_id(), processor_.unk_id(), processor_.bos_id(), processor_.eos_id()};
   }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
-    const size_t valid = valid_utf8(text);  // the library would put U+FFFD in its place
+    const size_t valid = base::valid_utf8(text);  // the library would put U+FFFD in its place
     if (valid < text.size()) throw base::DataError("byte {} begins no UTF-8 character; wanted UTF-8", valid);
     std::vector<int> found;
     check(processor_.Encode({text.data(), text.size()}, &found));
@@ -104,7 +104,7 @@ class Lines final : public sentencepiece::SentenceIterator {
         reader_.reset();
         continue;
       }
-      const size_t valid = valid_utf8(line);
+      const size_t valid = base::valid_utf8(line);
       if (valid < line.size()) {
         throw base::DataError("{}:{}: byte {} of the line begins no UTF-8 character; wanted UTF-8", files_[at_ - 1],
                               reader_->number(), valid);

@@ -1,7 +1,7 @@
 #include "data/tokenizers.h"
 
 #include "core/base/error.h"
-#include "data/utf8.h"
+#include "core/base/utf8.h"
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ class CharacterTokenizer final : public train::Tokenizer {
   CharacterTokenizer(std::string_view text, const std::string& file) : of_(code_points, -1) {
     size_t at = 0;
     char32_t c = 0;
-    while (next_code_point(text, at, c)) of_[c] = 0;
+    while (base::next_code_point(text, at, c)) of_[c] = 0;
     if (at < text.size()) throw base::DataError("{}: byte {} begins no UTF-8 character; wanted UTF-8", file, at);
     for (char32_t i = 0; i < code_points; ++i) {
       if (of_[i] < 0) continue;
@@ -54,9 +54,9 @@ class CharacterTokenizer final : public train::Tokenizer {
     char32_t c = 0;
     while (at < text.size()) {
       const size_t here = at;
-      if (!next_code_point(text, at, c)) throw base::DataError("byte {} begins no UTF-8 character; wanted UTF-8", here);
+      if (!base::next_code_point(text, at, c)) throw base::DataError("byte {} begins no UTF-8 character; wanted UTF-8", here);
       if (of_[c] < 0) {
-        throw base::DataError("byte {}: the character {} is not among the {} of the vocabulary", here, code_point_name(c),
+        throw base::DataError("byte {}: the character {} is not among the {} of the vocabulary", here, base::code_point_name(c),
                               size());
       }
       ids.push_back(of_[c]);
@@ -66,18 +66,18 @@ class CharacterTokenizer final : public train::Tokenizer {
     std::string text;
     for (const int32_t id : ids) {
       check_id(id, size());
-      append_utf8(text, characters_[static_cast<size_t>(id)]);
+      base::append_utf8(text, characters_[static_cast<size_t>(id)]);
     }
     return text;
   }
   int32_t id_of(std::string_view token) const override {
     size_t at = 0;
     char32_t c = 0;
-    return next_code_point(token, at, c) && at == token.size() ? of_[c] : -1;
+    return base::next_code_point(token, at, c) && at == token.size() ? of_[c] : -1;
   }
   std::string identity() const override {
     std::string text = "characters ";
-    for (const char32_t c : characters_) append_utf8(text, c);
+    for (const char32_t c : characters_) base::append_utf8(text, c);
     return text;
   }
   std::string describe() const override { return fmt::format("{} characters", size()); }

@@ -33,37 +33,24 @@ const base::FieldSet<CropConfig>& crop_fields() {
   return fields;
 }
 
-class Crop final : public Layer {
- public:
-  explicit Crop(const CropConfig& config) : config_(config) {}
-
-  Shape output_shape(std::span<const Shape> inputs) const override { return spec(inputs[0]).output; }
-  Cost cost(std::span<const Shape>, const Shape&) const override { return {}; }
-  std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return plan_rearrange(spec(context.inputs[0]), context);
-  }
-
- private:
-  device::RearrangeSpec spec(const Shape& input) const {
-    Margins margins = margins_of("crop", config_.cropping.empty() ? std::vector<int64_t>{0} : config_.cropping, input);
-    const std::vector<int64_t>& size = config_.size;
-    if (size.size() > 1 && size.size() != margins.size())
-      throw base::ConfigError("crop: a size of [{}] does not say what to keep of {}", fmt::join(size, ", "), input);
-    for (size_t k = 0; k < margins.size(); ++k) {
-      auto& [before, after] = margins[k];
-      if (!size.empty()) {
-        const int64_t extent = input[static_cast<int>(k)], rest = extent - size[size.size() == 1 ? 0 : k];
-        if (rest < 0) throw base::ConfigError("crop: a size of [{}] is larger than the input {}", fmt::join(size, ", "), input);
-        before = rest / 2;
-        after = rest - rest / 2;
-      }
-      before = -before;
-      after = -after;
+device::RearrangeSpec spec_of(const CropConfig& config, const Shape& input) {
+  Margins margins = margins_of("crop", config.cropping.empty() ? std::vector<int64_t>{0} : config.cropping, input);
+  const std::vector<int64_t>& size = config.size;
+  if (size.size() > 1 && size.size() != margins.size())
+    throw base::ConfigError("crop: a size of [{}] does not say what to keep of {}", fmt::join(size, ", "), input);
+  for (size_t k = 0; k < margins.size(); ++k) {
+    auto& [before, after] = margins[k];
+    if (!size.empty()) {
+      const int64_t extent = input[static_cast<int>(k)], rest = extent - size[size.size() == 1 ? 0 : k];
+      if (rest < 0) throw base::ConfigError("crop: a size of [{}] is larger than the input {}", fmt::join(size, ", "), input);
+      before = rest / 2;
+      after = rest - rest / 2;
     }
-    return with_margins("crop", input, margins, 0);
+    before = -before;
+    after = -after;
   }
-  CropConfig config_;
-};
+  return with_margins("crop", input, margins, 0);
+}
 
 }  // namespace
 
@@ -71,7 +58,7 @@ const LayerType& crop_layer() {
   static const LayerType type{
       .name = "crop",
       .summary = "an image or a sequence without the positions at its ends",
-      .make = make_layer<Crop, CropConfig, crop_fields>,
+      .make = make_layer<RearrangeLayer<CropConfig, spec_of>, CropConfig, crop_fields>,
       .fields = table_of<CropConfig, crop_fields>,
   };
   return type;

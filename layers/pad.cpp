@@ -24,22 +24,9 @@ const base::FieldSet<PadConfig>& pad_fields() {
   return fields;
 }
 
-class Pad final : public Layer {
- public:
-  explicit Pad(const PadConfig& config) : config_(config) {}
-
-  Shape output_shape(std::span<const Shape> inputs) const override { return spec(inputs[0]).output; }
-  Cost cost(std::span<const Shape>, const Shape&) const override { return {}; }
-  std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return plan_rearrange(spec(context.inputs[0]), context);
-  }
-
- private:
-  device::RearrangeSpec spec(const Shape& input) const {
-    return with_margins("pad", input, margins_of("pad", config_.padding, input), config_.value);
-  }
-  PadConfig config_;
-};
+device::RearrangeSpec spec_of(const PadConfig& config, const Shape& input) {
+  return with_margins("pad", input, margins_of("pad", config.padding, input), config.value);
+}
 
 }  // namespace
 
@@ -47,7 +34,7 @@ const LayerType& pad_layer() {
   static const LayerType type{
       .name = "pad",
       .summary = "positions of a constant at the ends of an image or a sequence",
-      .make = make_layer<Pad, PadConfig, pad_fields>,
+      .make = make_layer<RearrangeLayer<PadConfig, spec_of>, PadConfig, pad_fields>,
       .fields = table_of<PadConfig, pad_fields>,
   };
   return type;

@@ -12,6 +12,22 @@ namespace gpipe::layers {
 device::RearrangeSpec whole_of(const Shape& input);
 std::unique_ptr<Operation> plan_rearrange(const device::RearrangeSpec& spec, const PlanContext& context);
 
+/// A layer that is one such copy: `spec_of` says which, and throws ConfigError for an input that it cannot be done with.
+template <class Config, device::RearrangeSpec (*spec_of)(const Config&, const Shape&)>
+class RearrangeLayer final : public Layer {
+ public:
+  explicit RearrangeLayer(const Config& config) : config_(config) {}
+
+  Shape output_shape(std::span<const Shape> inputs) const override { return spec_of(config_, inputs[0]).output; }
+  Cost cost(std::span<const Shape>, const Shape&) const override { return {}; }
+  std::unique_ptr<Operation> plan(const PlanContext& context) const override {
+    return plan_rearrange(spec_of(config_, context.inputs[0]), context);
+  }
+
+ private:
+  Config config_;
+};
+
 /// What to add at the ends of every axis of positions, or with a minus to take off: [before, after] of each.
 using Margins = std::vector<std::array<int64_t, 2>>;
 

@@ -43,10 +43,20 @@ class GroupNormOperation final : public Operation {
 
 }  // namespace
 
-Shape group_norm_shape(const char* layer, const GroupNormKind& kind, const Shape& input) {
-  if (input.rank() < 1) throw base::ConfigError("{} needs a last axis of channels, its input is {}", layer, input);
+GroupNormKind learned(const SampleNormConfig& config, GroupNormKind kind) {
+  kind.epsilon = config.eps;
+  kind.affine = config.affine;
+  kind.scale = config.scale();
+  kind.shift = config.shift();
+  return kind;
+}
+
+Shape group_norm_shape(const GroupNormKind& kind, const Shape& input) {
+  if (kind.groups == 0 && input.rank() < 2)
+    throw base::ConfigError("{} needs positions to average over, its input is {}", kind.layer, input);
+  if (input.rank() < 1) throw base::ConfigError("{} needs a last axis of channels, its input is {}", kind.layer, input);
   if (kind.groups > 0 && input.back() % kind.groups != 0)
-    throw base::ConfigError("{}: {} groups do not divide the {} channels of its input {}", layer, kind.groups, input.back(),
+    throw base::ConfigError("{}: {} groups do not divide the {} channels of its input {}", kind.layer, kind.groups, input.back(),
                             input);
   return input;
 }

@@ -30,36 +30,23 @@ const base::FieldSet<SliceConfig>& slice_fields() {
   return fields;
 }
 
-class Slice final : public Layer {
- public:
-  explicit Slice(const SliceConfig& config) : config_(config) {}
-
-  Shape output_shape(std::span<const Shape> inputs) const override { return spec(inputs[0]).output; }
-  Cost cost(std::span<const Shape>, const Shape&) const override { return {}; }
-  std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return plan_rearrange(spec(context.inputs[0]), context);
-  }
-
- private:
-  device::RearrangeSpec spec(const Shape& input) const {
-    const int64_t axis = config_.axis < 0 ? config_.axis + input.rank() : config_.axis;
-    if (axis < 0 || axis >= input.rank()) throw base::ConfigError("slice: the sample {} has no axis {}", input, config_.axis);
-    const int64_t extent = input[static_cast<int>(axis)];
-    const auto counted = [&](int64_t index) { return index < 0 ? index + extent : index; };
-    const int64_t begin = counted(config_.begin), end = config_.stop ? counted(*config_.stop) : extent;
-    if (begin < 0 || end > extent || begin >= end)
-      throw base::ConfigError(
-          "slice: axis {} of the sample {} has {} indices, wanted were {} to {}: nothing, or more than there is", config_.axis,
-          input, extent, config_.begin, config_.stop ? std::to_string(*config_.stop) : "its end");
-    device::RearrangeSpec spec = whole_of(input);
-    std::vector<int64_t> extents(input.extents().begin(), input.extents().end());
-    extents[static_cast<size_t>(axis)] = end - begin;
-    spec.offset[static_cast<size_t>(axis)] = begin;
-    spec.output = Shape(std::span<const int64_t>(extents));
-    return spec;
-  }
-  SliceConfig config_;
-};
+device::RearrangeSpec spec_of(const SliceConfig& config, const Shape& input) {
+  const int64_t axis = config.axis < 0 ? config.axis + input.rank() : config.axis;
+  if (axis < 0 || axis >= input.rank()) throw base::ConfigError("slice: the sample {} has no axis {}", input, config.axis);
+  const int64_t extent = input[static_cast<int>(axis)];
+  const auto counted = [&](int64_t index) { return index < 0 ? index + extent : index; };
+  const int64_t begin = counted(config.begin), end = config.stop ? counted(*config.stop) : extent;
+  if (begin < 0 || end > extent || begin >= end)
+    throw base::ConfigError(
+        "slice: axis {} of the sample {} has {} indices, wanted were {} to {}: nothing, or more than there is", config.axis,
+        input, extent, config.begin, config.stop ? std::to_string(*config.stop) : "its end");
+  device::RearrangeSpec spec = whole_of(input);
+  std::vector<int64_t> extents(input.extents().begin(), input.extents().end());
+  extents[static_cast<size_t>(axis)] = end - begin;
+  spec.offset[static_cast<size_t>(axis)] = begin;
+  spec.output = Shape(std::span<const int64_t>(extents));
+  return spec;
+}
 
 }  // namespace
 
@@ -67,7 +54,7 @@ const LayerType& slice_layer() {
   static const LayerType type{
       .name = "slice",
       .summary = "a range of the indices of one axis",
-      .make = make_layer<Slice, SliceConfig, slice_fields>,
+      .make = make_layer<RearrangeLayer<SliceConfig, spec_of>, SliceConfig, slice_fields>,
       .fields = table_of<SliceConfig, slice_fields>,
   };
   return type;

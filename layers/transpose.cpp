@@ -30,47 +30,34 @@ const base::FieldSet<TransposeConfig>& transpose_fields() {
   return fields;
 }
 
-class Transpose final : public Layer {
- public:
-  explicit Transpose(const TransposeConfig& config) : config_(config) {}
-
-  Shape output_shape(std::span<const Shape> inputs) const override { return spec(inputs[0]).output; }
-  Cost cost(std::span<const Shape>, const Shape&) const override { return {}; }
-  std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return plan_rearrange(spec(context.inputs[0]), context);
+device::RearrangeSpec spec_of(const TransposeConfig& config, const Shape& input) {
+  const std::vector<int64_t>& named = config.axes.empty() ? config.swap : config.axes;
+  std::vector<int64_t> order(static_cast<size_t>(input.rank())), known;
+  std::iota(order.begin(), order.end(), int64_t{0});
+  known = order;
+  std::vector<int64_t> axes = named;
+  for (int64_t& axis : axes) {
+    if (axis < 0) axis += input.rank();
+    if (axis < 0 || axis >= input.rank())
+      throw base::ConfigError("transpose: the sample {} has no such axes as [{}]", input, fmt::join(named, ", "));
   }
-
- private:
-  device::RearrangeSpec spec(const Shape& input) const {
-    const std::vector<int64_t>& named = config_.axes.empty() ? config_.swap : config_.axes;
-    std::vector<int64_t> order(static_cast<size_t>(input.rank())), known;
-    std::iota(order.begin(), order.end(), int64_t{0});
-    known = order;
-    std::vector<int64_t> axes = named;
-    for (int64_t& axis : axes) {
-      if (axis < 0) axis += input.rank();
-      if (axis < 0 || axis >= input.rank())
-        throw base::ConfigError("transpose: the sample {} has no such axes as [{}]", input, fmt::join(named, ", "));
-    }
-    if (config_.axes.empty())
-      std::swap(order[static_cast<size_t>(axes[0])], order[static_cast<size_t>(axes[1])]);
-    else
-      order = axes;
-    std::vector<int64_t> sorted = order;
-    std::sort(sorted.begin(), sorted.end());
-    if (sorted != known)
-      throw base::ConfigError("transpose: axes [{}] do not name each axis of the sample {} once", fmt::join(named, ", "), input);
-    device::RearrangeSpec spec = whole_of(input);
-    std::vector<int64_t> extents;
-    for (size_t k = 0; k < order.size(); ++k) {
-      spec.axes[k] = static_cast<int>(order[k]);
-      extents.push_back(input[spec.axes[k]]);
-    }
-    spec.output = Shape(std::span<const int64_t>(extents));
-    return spec;
+  if (config.axes.empty())
+    std::swap(order[static_cast<size_t>(axes[0])], order[static_cast<size_t>(axes[1])]);
+  else
+    order = axes;
+  std::vector<int64_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != known)
+    throw base::ConfigError("transpose: axes [{}] do not name each axis of the sample {} once", fmt::join(named, ", "), input);
+  device::RearrangeSpec spec = whole_of(input);
+  std::vector<int64_t> extents;
+  for (size_t k = 0; k < order.size(); ++k) {
+    spec.axes[k] = static_cast<int>(order[k]);
+    extents.push_back(input[spec.axes[k]]);
   }
-  TransposeConfig config_;
-};
+  spec.output = Shape(std::span<const int64_t>(extents));
+  return spec;
+}
 
 }  // namespace
 
@@ -78,7 +65,7 @@ const LayerType& transpose_layer() {
   static const LayerType type{
       .name = "transpose",
       .summary = "the axes of a sample in another order",
-      .make = make_layer<Transpose, TransposeConfig, transpose_fields>,
+      .make = make_layer<RearrangeLayer<TransposeConfig, spec_of>, TransposeConfig, transpose_fields>,
       .fields = table_of<TransposeConfig, transpose_fields>,
   };
   return type;

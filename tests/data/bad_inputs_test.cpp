@@ -5,12 +5,12 @@
 
 #include <cstdlib>
 #include <fcntl.h>
-#include <zlib.h>
 
 using namespace gpipe;
 using test::bytes;
 using test::check_contains;
 using test::complaint;
+using test::gzip;
 using test::list;
 using test::tree;
 using test::word;
@@ -22,20 +22,6 @@ struct Row {
   std::string content;
   std::string words;
 };
-
-std::string gzip(const std::string& content) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(content.size() + 1000, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
 
 const std::string idx_images = bytes({0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2}) + "abcdefgh";
 const std::string idx_labels = bytes({0, 0, 8, 1, 0, 0, 0, 2, 1, 0});

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <vector>
-#include <zlib.h>
 
 namespace gpipe::test {
 
@@ -28,20 +27,6 @@ std::string little_endian(const std::vector<T>& values) {
   for (const T value : values)
     for (size_t b = 0; b < sizeof(T); ++b) bytes.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * b)));
   return bytes;
-}
-
-inline std::string gzip(const std::string& content) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(content.size() + 1000, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
 }
 
 inline std::string rhyme_path() { return (source_dir() / "data/rhyme.txt").string(); }

@@ -1,4 +1,6 @@
 // The promise: for one M, the same bits for every K, every schedule, with and without recompute.
+#include "tests/pipeline/exactness.h"
+
 #include "tests/support/small_run.h"
 
 #include <doctest/doctest.h>
@@ -12,17 +14,7 @@ using namespace gpipe;
 namespace {
 
 using pipeline::Rematerialize;
-
-pipeline::PipelineOptions options(int64_t partitions, int64_t micro_batches, Rematerialize policy,
-                                  const std::string& schedule = "gpipe") {
-  pipeline::PipelineOptions o;
-  o.partitions = partitions;
-  o.micro_batches = micro_batches;
-  o.rematerialize = policy;
-  o.schedule = schedule;
-  o.bind_threads = false;
-  return o;
-}
+using test::options;
 
 const test::SmallRun k_run{test::k_residual_network, {7, 6, 3}};
 
@@ -44,12 +36,11 @@ size_t largest_stage(const pipeline::PipelineOptions& o) {
   return most;
 }
 
-}  // namespace
-
-TEST_CASE("losses, weights and optimizer state are the same bits for every K, schedule and recompute policy") {
-  const int nodes = test::network_of(k_run.network, k_run.input, k_run.classes).loss_node();
-  for (const int micro_batches : {1, 2, 5, 8}) {
-    const test::RunBits unpiped = test::run_steps(k_run, options(1, micro_batches, Rematerialize::none), 30);
+/// The same bits for every schedule, K and policy, with each of these M, after so many steps.
+void check_every_schedule(const test::SmallRun& run, const std::vector<int>& all_micro_batches, int steps) {
+  const int nodes = test::network_of(run).loss_node();
+  for (const int micro_batches : all_micro_batches) {
+    const test::RunBits unpiped = test::run_steps(run, options(1, micro_batches, Rematerialize::none), steps);
     REQUIRE(std::isfinite(unpiped.losses.back()));
     CHECK(unpiped.losses.back() != unpiped.losses.front());
     for (const auto& schedule : pipeline::schedule_types())
@@ -57,10 +48,16 @@ TEST_CASE("losses, weights and optimizer state are the same bits for every K, sc
         if (partitions * stages_a_device(schedule) > nodes || refused(schedule, partitions, micro_batches)) continue;
         for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none, Rematerialize::keep_first}) {
           CAPTURE(fmt::format("{} K={} M={} policy={}", schedule.name, partitions, micro_batches, static_cast<int>(policy)));
-          CHECK(test::run_steps(k_run, options(partitions, micro_batches, policy, schedule.name), 30) == unpiped);
+          CHECK(test::run_steps(run, options(partitions, micro_batches, policy, schedule.name), steps) == unpiped);
         }
       }
   }
+}
+
+}  // namespace
+
+TEST_CASE("losses, weights and optimizer state are the same bits for every K, schedule and recompute policy") {
+  check_every_schedule(k_run, {1, 2, 5, 8}, 30);
 }
 
 TEST_CASE("whatever a memory limit lets rematerialize: auto keep, the bits are the same and the limit holds") {
@@ -162,21 +159,7 @@ TEST_CASE("norms of single samples, whose backward comes in two halves, give the
 }
 
 TEST_CASE("a network of tokens, with masked attention and a target at each position, gives the same bits on every schedule") {
-  const test::SmallRun run{.network = test::k_token_network, .input = {11}, .classes = 9, .tokens = true};
-  const int nodes = test::network_of(run).loss_node();
-  for (const int micro_batches : {1, 4, 5}) {
-    const test::RunBits unpiped = test::run_steps(run, options(1, micro_batches, Rematerialize::none), 8);
-    REQUIRE(std::isfinite(unpiped.losses.back()));
-    CHECK(unpiped.losses.back() != unpiped.losses.front());
-    for (const auto& schedule : pipeline::schedule_types())
-      for (const int partitions : {1, 2, 3, 4, 8}) {
-        if (partitions * stages_a_device(schedule) > nodes || refused(schedule, partitions, micro_batches)) continue;
-        for (const Rematerialize policy : {Rematerialize::full, Rematerialize::none, Rematerialize::keep_first}) {
-          CAPTURE(fmt::format("{} K={} M={} policy={}", schedule.name, partitions, micro_batches, static_cast<int>(policy)));
-          CHECK(test::run_steps(run, options(partitions, micro_batches, policy, schedule.name), 8) == unpiped);
-        }
-      }
-  }
+  check_every_schedule({.network = test::k_token_network, .input = {11}, .classes = 9, .tokens = true}, {1, 4, 5}, 8);
 }
 
 TEST_CASE("a network of tokens gives the same bits wherever it is cut") {

@@ -1,4 +1,5 @@
 // The promise for the nodes that move, resample, scale and drop whole parts: the same bits for every cut and schedule.
+#include "tests/pipeline/exactness.h"
 #include "tests/support/small_run.h"
 
 #include <doctest/doctest.h>
@@ -11,17 +12,7 @@ using namespace gpipe;
 namespace {
 
 using pipeline::Rematerialize;
-
-pipeline::PipelineOptions options(int64_t partitions, int64_t micro_batches, Rematerialize policy,
-                                  const std::string& schedule = "gpipe") {
-  pipeline::PipelineOptions o;
-  o.partitions = partitions;
-  o.micro_batches = micro_batches;
-  o.rematerialize = policy;
-  o.schedule = schedule;
-  o.bind_threads = false;
-  return o;
-}
+using test::options;
 
 const test::SmallRun k_run{R"(
 - conv2d: {out_channels: 6, kernel_size: 3, padding: same, init: orthogonal}

@@ -1,10 +1,10 @@
-#include "data/utf8.h"
+#include "core/base/utf8.h"
 
 #include <fmt/format.h>
 
 #include <cstdint>
 
-namespace gpipe::data {
+namespace gpipe::base {
 
 bool next_code_point(std::string_view text, size_t& at, char32_t& code_point) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -63,4 +63,4 @@ std::string code_point_name(char32_t code_point) {
   return name + ")";
 }
 
-}  // namespace gpipe::data
+}  // namespace gpipe::base

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace gpipe::data {
+namespace gpipe::base {
 
 /// The code point that begins at byte `at` of `text`, and `at` moved behind it; false, and nothing moved, where none begins.
 bool next_code_point(std::string_view text, size_t& at, char32_t& code_point);
@@ -18,4 +18,4 @@ size_t valid_utf8(std::string_view text);
 /// "U+00E9 (é)"; control characters and spaces without the part in brackets.
 std::string code_point_name(char32_t code_point);
 
-}  // namespace gpipe::data
+}  // namespace gpipe::base
