@@ -38,9 +38,9 @@ class AttentionOperation final : public Operation {
         width_(arguments.width()) {
     for (size_t i = 0; i < (cross_ ? 2U : 1U); ++i) any_gradient_ = any_gradient_ || context.input_gradients[i];
     const int64_t channels = context.inputs[0][1];
-    add(context, channels, cross_ ? width_ : 3 * width_, 0, 0, queries_, context.input_gradients[0]);
-    if (cross_) add(context, channels, 2 * width_, width_, 0, keys_, context.input_gradients[1]);
-    add(context, width_, channels, 0, 1, queries_, true);
+    add(context, channels, cross_ ? width_ : 3 * width_, 0, 0, 0, context.input_gradients[0]);
+    if (cross_) add(context, channels, 2 * width_, width_, 0, 1, context.input_gradients[1]);
+    add(context, width_, channels, 0, 1, 0, true);
     core_ = context.backend.attention({.heads = arguments.heads,
                                        .head_dim = arguments.head_dim,
                                        .queries = queries_,
@@ -61,6 +61,7 @@ class AttentionOperation final : public Operation {
   }
   size_t packed_weight_bytes() const override { return packed_; }
   size_t packed_gradient_bytes() const override { return packed_gradient_; }
+  bool packs_as_widest() const override { return true; }
   /// Without a gradient to give, backward_input makes what the parameters' gradients need and is not called by itself.
   bool has_backward_weight() const override { return any_gradient_; }
 
@@ -105,12 +106,10 @@ class AttentionOperation final : public Operation {
   }
 
  private:
-  void add(const PlanContext& context, int64_t in, int64_t out, int64_t first_row, size_t parameter, int64_t positions,
+  void add(const PlanContext& context, int64_t in, int64_t out, int64_t first_row, size_t parameter, size_t input,
            bool input_gradient) {
     Projection p{nullptr, in, out, first_row, parameter, packed_, packed_gradient_};
-    Batches rows = context.batches;
-    for (int64_t& batch : rows) batch *= positions;
-    p.op = context.backend.linear({in, out, arguments_.bias, input_gradient}, rows);
+    p.op = context.backend.linear({in, out, arguments_.bias, input_gradient}, rows_of(context, input));
     packed_ += aligned(p.op->packed_weight_bytes());
     packed_gradient_ += aligned(p.op->packed_gradient_bytes());
     projections_.push_back(std::move(p));

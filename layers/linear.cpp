@@ -54,14 +54,11 @@ class Linear final : public Layer {
   }
 
   std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    const int64_t positions = context.inputs[0].elements() / context.inputs[0].back();
-    Batches rows = context.batches;
-    for (int64_t& batch : rows) batch *= positions;
     const device::LinearSpec spec{.in_features = context.inputs[0].back(),
                                   .out_features = config_.out_features,
                                   .bias = config_.bias,
                                   .input_gradient = context.input_gradients[0]};
-    return make_weighted_operation(context.backend.linear(spec, rows), true);
+    return make_weighted_operation(context.backend.linear(spec, rows_of(context, 0)), true);
   }
 
  private:

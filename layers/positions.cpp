@@ -113,6 +113,7 @@ class Positions final : public Layer {
     const graph::Init standard{graph::Init::Kind::normal, 0, 1};
     return {{"weight", {rows, columns}, config_.rule ? config_.rule->resolve(columns, rows) : standard, true}};
   }
+  bool uses_head_of_parameters() const override { return config_.kind == PositionKind::learned; }
   Cost cost(std::span<const Shape>, const Shape& output) const override {
     return {output.elements(), 0, config_.kind == PositionKind::learned ? output.elements() : 0};
   }

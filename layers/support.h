@@ -63,6 +63,9 @@ inline TensorView as_rows(const TensorView& view) {
   const int64_t columns = view.shape.back();
   return reshaped(view, Shape{view.elements() / columns, columns});
 }
+/// How many rows input `index`, seen as rows, has in micro-batches of `batches` samples. In a narrower bucket the widest's most
+/// rows come first: they decide how a weight is packed.
+Batches rows_of(const PlanContext& context, size_t index);
 inline TensorView parameter(std::span<const TensorView> all, size_t index) {
   return index < all.size() ? all[index] : TensorView{};
 }

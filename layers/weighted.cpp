@@ -12,6 +12,7 @@ class WeightedOperation final : public Operation {
   size_t packed_weight_bytes() const override { return op_->packed_weight_bytes(); }
   size_t packed_gradient_bytes() const override { return op_->packed_gradient_bytes(); }
   bool has_backward_weight() const override { return true; }
+  bool packs_as_widest() const override { return by_rows_ || Operation::packs_as_widest(); }  // planned for rows_of
 
   void forward(const ForwardCall& call, const NodeState& state) override {
     op_->forward(seen(call.inputs[0]), weight(state), parameter(state.parameters, 1), seen(call.output), call.workspace);

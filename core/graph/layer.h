@@ -126,6 +126,9 @@ class Operation {
   virtual size_t packed_weight_bytes() const { return 0; }
   virtual size_t packed_gradient_bytes() const { return 0; }
   virtual size_t batch_state_bytes() const { return 0; }
+  /// Planned with PlanContext::widest_inputs: does it read the packed copies of the operation planned for those? Else a narrower
+  /// bucket holds its own.
+  virtual bool packs_as_widest() const { return packed_weight_bytes() + packed_gradient_bytes() == 0; }
 
   virtual void forward(const ForwardCall& call, const NodeState& state) = 0;
   /// Writes (never adds to) every non-null dx. Parameter gradients of norms may be added here, micro-batch 0 overwriting.
@@ -149,6 +152,8 @@ struct PlanContext {
   std::span<const Shape> inputs;          // sample shapes
   Shape output;                           // sample shape
   std::span<const bool> input_gradients;  // which inputs want a gradient (never those that come from the data)
+  /// For a narrower bucket (Plan::narrower): sample shapes of the widest one, which share their weights; empty for the widest.
+  std::span<const Shape> widest_inputs = {};
 };
 
 class Layer {
@@ -165,6 +170,8 @@ class Layer {
   virtual DType output_type(std::span<const DType> inputs) const;
   virtual std::vector<ParameterSpec> parameters(std::span<const Shape> /*inputs*/) const { return {}; }
   virtual std::vector<BufferSpec> buffers(std::span<const Shape> /*inputs*/) const { return {}; }
+  /// May the operation be given parameters for longer inputs, of whose first axis it uses the head (a table of positions)?
+  virtual bool uses_head_of_parameters() const { return false; }
   virtual Cost cost(std::span<const Shape> inputs, const Shape& output) const = 0;
   virtual std::unique_ptr<Operation> plan(const PlanContext& context) const = 0;
 };

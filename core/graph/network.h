@@ -90,4 +90,8 @@ Network build_network(const base::Tree& definition, const std::string& path, con
 Network build_layers(const base::Tree& definition, const std::string& path, const SampleShapes& data, const LayerTypes& types,
                      const CompositeTypes& composites, base::Problems& problems);
 
+/// `narrower` is the definition of `widest` built for smaller samples: it takes over the parameters' shapes, so that both run on
+/// one set of weights. A node whose weights depend on the samples' shape is a problem.
+void share_parameters(const Network& widest, Network& narrower, base::Problems& problems);
+
 }  // namespace gpipe::graph

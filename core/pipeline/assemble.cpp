@@ -7,10 +7,6 @@
 namespace gpipe::pipeline {
 namespace {
 
-size_t packed_bytes(const graph::Operation& operation) {
-  return align_up(operation.packed_weight_bytes()) + align_up(operation.packed_gradient_bytes());
-}
-
 /// All but edges, activations and working memory, which the program says.
 StageMemory fixed_memory(const graph::Network& network, const StagePlan& stage, int optimizer_slots) {
   StageMemory memory;
@@ -69,25 +65,19 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
     else
       stage.operations = plan_operations(plan.network, *stage.backend, batches, stage.first_node, stage.last_node);
     stage.memory = fixed_memory(plan.network, stage, plan.optimizer_slots);
-    const size_t fixed = stage.memory.total();
-    for (EdgePlan& edge : plan.edges) {
-      if (edge.to != index) continue;
-      edge.offset = fixed + stage.memory.edges;
-      stage.memory.edges += edge.slot_bytes * static_cast<size_t>(edge.slots);
-    }
+    for (const EdgePlan& edge : plan.edges)
+      if (edge.to == index) stage.memory.edges += edge.slot_bytes * static_cast<size_t>(edge.slots);
   }
 }
 
-StageProgram program_of(const Plan& plan, int index, const std::vector<bool>& keep) {
-  const StagePlan& stage = plan.stages[static_cast<size_t>(index)];
-  return compile_stage({plan.network, stage.first_node, stage.last_node, index, plan.edges, stage.operations,
-                        plan.micro_batches.sizes.front(), plan.schedule, keep});
-}
-
-/// Index of the device's first stage, which has the working memory of all its stages.
-size_t first_stage_of(const Plan& plan, int device) {
-  const auto& of = plan.schedule.device_of;
-  return static_cast<size_t>(std::find(of.begin(), of.end(), device) - of.begin());
+/// In the arena they follow what is fixed, receiver by receiver.
+void place_edges(Plan& plan) {
+  std::vector<size_t> next;
+  for (const StagePlan& stage : plan.stages) next.push_back(stage.memory.fixed());
+  for (EdgePlan& edge : plan.edges) {
+    edge.offset = next[static_cast<size_t>(edge.to)];
+    next[static_cast<size_t>(edge.to)] += edge.slot_bytes * static_cast<size_t>(edge.slots);
+  }
 }
 
 /// `rematerialize: auto`: what each stage keeps, and whether it recomputes at all then.
@@ -126,22 +116,38 @@ Kept keep_what_fits(Plan& plan) {
 
 }  // namespace
 
+size_t packed_bytes(const graph::Operation& operation) {
+  return align_up(operation.packed_weight_bytes()) + align_up(operation.packed_gradient_bytes());
+}
+
+StageProgram program_of(const Plan& plan, int index, const std::vector<bool>& keep) {
+  const StagePlan& stage = plan.stages[static_cast<size_t>(index)];
+  return compile_stage({plan.network, stage.first_node, stage.last_node, index, plan.edges, stage.operations,
+                        plan.micro_batches.sizes.front(), plan.schedule, keep});
+}
+
+size_t first_stage_of(const Plan& plan, int device) {
+  const auto& of = plan.schedule.device_of;
+  return static_cast<size_t>(std::find(of.begin(), of.end(), device) - of.begin());
+}
+
 Operations plan_operations(const graph::Network& network, device::Backend& backend, const device::Batches& batches, int first,
-                           int last) {
+                           int last, const graph::Network* widest) {
   Operations operations;
   for (int index = first; index < last; ++index) {
     const graph::Node& node = network.nodes[static_cast<size_t>(index)];
-    std::vector<Shape> shapes;
+    std::vector<Shape> shapes, widest_shapes;
     const auto wants = std::make_unique<bool[]>(node.inputs.size());
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const graph::Value& value = network.values[static_cast<size_t>(node.inputs[k])];
       shapes.push_back(value.shape);
       wants[k] = value.wants_gradient;
+      if (widest != nullptr) widest_shapes.push_back(widest->values[static_cast<size_t>(node.inputs[k])].shape);
     }
     const Shape& output = network.values[static_cast<size_t>(node.output)].shape;
     try {
-      operations.push_back(
-          node.layer->plan({backend, batches, shapes, output, std::span<const bool>(wants.get(), node.inputs.size())}));
+      const std::span<const bool> gradients(wants.get(), node.inputs.size());
+      operations.push_back(node.layer->plan({backend, batches, shapes, output, gradients, widest_shapes}));
     } catch (base::Error& error) {
       error.add_context(fmt::format("{}{}node {}", node.where.text(), node.where.text().empty() ? "" : ": ", node.name));
       throw;
@@ -183,6 +189,10 @@ std::unique_ptr<Plan> assemble(const Outline& outline, Boundaries boundaries, co
     StagePlan& first = plan->stages[first_stage_of(*plan, stage.device)];
     first.memory.working = std::max(first.memory.working, stage.program.working_bytes);
   }
+  for (const NarrowerBucket& bucket : outline.request.narrower) add_bucket(*plan, bucket, kept.keep);
+  place_edges(*plan);
+  for (const auto& narrower : plan->narrower)
+    for (size_t i = 0; i < plan->edges.size(); ++i) narrower->edges[i].offset = plan->edges[i].offset;
   return plan;
 }
 

@@ -251,7 +251,7 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
   clip_norm_ = clip_norm;
   arrived_ = 0;
   run_on_all([this](int device) {
-    for_stages_of(device, [](size_t, Stage& stage) { stage.begin(); });
+    for_stages_of(device, [this](size_t, Stage& stage) { stage.begin(batch_->bucket); });
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       stages_[static_cast<size_t>(task.stage)]->train(task, *batch_);
     make_gradients(device);
@@ -266,7 +266,7 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
 void Engine::evaluate(const MiniBatch& batch) {
   // The forwards of the rows in their order: what waits for what is a part of what it was in training.
   run_on_all([this, &batch](int device) {
-    for_stages_of(device, [](size_t, Stage& stage) { stage.begin(); });
+    for_stages_of(device, [&batch](size_t, Stage& stage) { stage.begin(batch.bucket); });
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       if (task.work == Work::forward) stages_[static_cast<size_t>(task.stage)]->evaluate(task.micro, batch);
     note_busy(device);

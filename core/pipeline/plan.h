@@ -35,6 +35,12 @@ struct StagePlan {
   StageMemory memory;
 };
 
+/// A bucket of narrower samples (graph::share_parameters).
+struct NarrowerBucket {
+  const graph::Network* network = nullptr;
+  std::vector<NodeProfile> costs;  // of each node; empty: estimated
+};
+
 struct PlanRequest {
   const PipelineOptions& options;
   int64_t batch_size = 1;
@@ -42,6 +48,7 @@ struct PlanRequest {
   std::vector<NodeProfile> costs;  // of each node; empty: estimated
   /// Of each node, planned before for the same micro-batches: a plan made with them is to look at, not to run. Or null.
   const std::vector<std::shared_ptr<graph::Operation>>* operations = nullptr;
+  std::vector<NarrowerBucket> narrower = {};  // buckets 1, 2, ...; none in a plan to look at
 };
 
 struct Plan {
@@ -57,13 +64,18 @@ struct Plan {
   DeviceList devices;
   /// For `rematerialize: auto`: seconds of recompute saved in a micro-batch, and what no choice within the limit exceeds.
   double recompute_saved = 0, recompute_bound = 0;
+  /// Of buckets 1, 2, ...; this one is of bucket 0, the widest. They have its boundaries, schedule, devices and edges, and
+  /// nothing of their own in memory but what `stages` of the widest counts.
+  std::vector<std::unique_ptr<Plan>> narrower;
 
+  int buckets() const { return 1 + static_cast<int>(narrower.size()); }
+  const Plan& bucket(int index) const { return index == 0 ? *this : *narrower.at(static_cast<size_t>(index) - 1); }
   size_t arena_bytes() const;
   /// Bytes that cross from stage to stage in one mini-batch.
   size_t bytes_sent(const EdgePlan& edge) const;
 };
 
-/// Faults of the configuration (balance, partitions, schedule) are a ConfigError. `network` must outlive the plan.
+/// Faults of the configuration (balance, partitions, schedule) are a ConfigError. The networks must outlive the plan.
 std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest& request);
 
 /// Which cores device `device` of `devices` binds to, `threads` each; empty when there are not enough for all.

@@ -20,9 +20,15 @@ Stage::Stage(const Plan& plan, int index) : plan_(plan), stage_plan_(plan.stages
     error.add_context(fmt::format("stage {}", index));
     throw;
   }
+  for (int bucket = 0; bucket < plan.buckets(); ++bucket)
+    buckets_.push_back({plan.bucket(bucket), plan.bucket(bucket).stages[static_cast<size_t>(index)], {}});
+  now_ = &buckets_.front();
   lay_out_fixed_memory();
+  for (const Bucket& bucket : buckets_) reserve_views(bucket.stage.program);
+}
+
+void Stage::reserve_views(const StageProgram& program) {
   size_t widest = 1;
-  const StageProgram& program = stage_plan_.program;
   std::vector<const std::vector<Instruction>*> lists{&program.evaluate};
   for (const TaskProgram* tasks : {&program.whole, &program.recomputed})
     lists.insert(lists.end(), {&tasks->forward, &tasks->recompute, &tasks->backward, &tasks->backward_weight});
@@ -64,13 +70,19 @@ void Stage::lay_out_fixed_memory() {
       averages.push_back({node.name + "." + spec.name, memory.buffers.back(), {}, {}, nullptr, index});
       stage_plan_.backend->fill(memory.buffers.back(), spec.initial);
     }
-    const graph::Operation& op = operation(index);
-    memory.state = {memory.parameters,
-                    memory.gradients,
-                    memory.buffers,
-                    take_bytes(op.packed_weight_bytes()),
-                    take_bytes(op.packed_gradient_bytes()),
-                    take_bytes(op.batch_state_bytes())};
+    std::byte* batch_state = take_bytes(operation(index).batch_state_bytes());
+    for (Bucket& bucket : buckets_) {
+      const graph::Operation& op = *bucket.stage.operations[place_of(index)];
+      graph::NodeState state{memory.parameters, memory.gradients, memory.buffers, nullptr, nullptr, batch_state};
+      if (&bucket != now_ && op.packs_as_widest()) {
+        state.packed_weight = now_->states.back().packed_weight;
+        state.packed_gradient = now_->states.back().packed_gradient;
+      } else {
+        state.packed_weight = take_bytes(op.packed_weight_bytes());
+        state.packed_gradient = take_bytes(op.packed_gradient_bytes());
+      }
+      bucket.states.push_back(state);
+    }
   }
   parameter_count_ = tensors_.size();
   tensors_.insert(tensors_.end(), std::make_move_iterator(averages.begin()), std::make_move_iterator(averages.end()));
@@ -87,7 +99,7 @@ std::byte* Stage::address(const Place& place, const graph::Pass& pass, const Min
     case Place::Kind::working: return working_base_ + place.offset;
     case Place::Kind::arena: return tasks_base_ + place.offset + static_cast<size_t>(pass.micro % place.slots) * place.stride;
     case Place::Kind::edge: {
-      const EdgePlan& edge = plan_.edges[static_cast<size_t>(place.index)];
+      const EdgePlan& edge = now_->plan.edges[static_cast<size_t>(place.index)];
       return edge_bases_[static_cast<size_t>(place.index)] + static_cast<size_t>(pass.micro % edge.slots) * edge.slot_bytes;
     }
     case Place::Kind::input: return batch.input + rows;
@@ -104,7 +116,7 @@ std::byte* Stage::address(const Place& place, const graph::Pass& pass, const Min
 
 TensorView Stage::view(const Operand& operand, const graph::Pass& pass, const MiniBatch& batch) const {
   if (!operand.place) return {};
-  const graph::Value& value = plan_.network.values[static_cast<size_t>(operand.value)];
+  const graph::Value& value = now_->plan.network.values[static_cast<size_t>(operand.value)];
   const size_t sample_bytes = static_cast<size_t>(value.shape.elements()) * tensor::size_of(value.dtype);
   return {address(operand.place, pass, batch, sample_bytes), value.shape.with_batch(pass.samples), value.dtype};
 }
@@ -115,7 +127,7 @@ void Stage::execute(const Instruction& instruction, const graph::Pass& pass, con
   for (const Operand& operand : instruction.inputs) inputs_.push_back(view(operand, pass, batch));
   for (const Operand& operand : instruction.dx) dx_.push_back(view(operand, pass, batch));
   const TensorView output = view(instruction.output, pass, batch);
-  const graph::NodeState& state = nodes_[static_cast<size_t>(instruction.node - stage_plan_.first_node)].state;
+  const graph::NodeState& state = this->state(instruction.node);
   std::byte* saved = address(instruction.saved, pass, batch, 0);
   std::byte* workspace = address(instruction.workspace, pass, batch, 0);
   const auto start = observer_ != nullptr ? Clock::now() : Clock::time_point{};
@@ -205,7 +217,7 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
 }
 
 void Stage::forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
-  const StageProgram& program = stage_plan_.program;
+  const StageProgram& program = now_->stage.program;
   for (const int index : program.activations_in) edge(index).wait_readable(micro);
   for (const int index : program.activations_out) edge(index).wait_writable(micro);
   run_task({Work::forward, micro, index_}, list, batch, training);
@@ -215,7 +227,7 @@ void Stage::forward_task(int micro, const std::vector<Instruction>& list, const 
 }
 
 void Stage::backward_task(const Task& task, const TaskProgram& tasks, const MiniBatch& batch) {
-  const StageProgram& program = stage_plan_.program;
+  const StageProgram& program = now_->stage.program;
   for (const int index : program.gradients_in) edge(index).wait_readable(task.micro);
   for (const int index : program.gradients_out) edge(index).wait_writable(task.micro);
   run_task(task, tasks.backward, batch, true);
@@ -228,11 +240,11 @@ void Stage::backward_task(const Task& task, const TaskProgram& tasks, const Mini
 
 void Stage::weight_task(const Task& task, const TaskProgram& tasks, const MiniBatch& batch) {
   run_task(task, tasks.backward_weight, batch, true);
-  for (const int index : stage_plan_.program.read_by_weight) edge(index).release(task.micro);
+  for (const int index : now_->stage.program.read_by_weight) edge(index).release(task.micro);
 }
 
 void Stage::train(const Task& task, const MiniBatch& batch) {
-  const TaskProgram& program = stage_plan_.program.of(plan_.schedule.recomputed(index_, task.micro));
+  const TaskProgram& program = now_->stage.program.of(plan_.schedule.recomputed(index_, task.micro));
   switch (task.work) {
     case Work::forward: forward_task(task.micro, program.forward, batch, true); break;
     case Work::recompute: run_task(task, program.recompute, batch, true); break;
@@ -242,7 +254,7 @@ void Stage::train(const Task& task, const MiniBatch& batch) {
   }
 }
 
-void Stage::evaluate(int micro, const MiniBatch& batch) { forward_task(micro, stage_plan_.program.evaluate, batch, false); }
+void Stage::evaluate(int micro, const MiniBatch& batch) { forward_task(micro, now_->stage.program.evaluate, batch, false); }
 
 template <class Work>
 void Stage::keep_up(int node, bool pack, Work work) {
@@ -257,9 +269,7 @@ void Stage::keep_up(int node, bool pack, Work work) {
 
 void Stage::finish_gradients() {
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
-    keep_up(index, false, [&] {
-      operation(index).finish_gradients(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, working_base_);
-    });
+    keep_up(index, false, [&] { operation(index).finish_gradients(state(index), working_base_); });
 }
 
 void Stage::add_tied_gradient(const graph::Tie& tie, const Stage& user) {
@@ -292,8 +302,7 @@ void Stage::update(std::span<const device::Update> rules) {
 
 void Stage::finish_update() {
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
-    keep_up(index, false,
-            [&] { operation(index).finish_mini_batch(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state); });
+    keep_up(index, false, [&] { operation(index).finish_mini_batch(state(index)); });
   pack();
 }
 
@@ -310,8 +319,12 @@ void Stage::part_done(TaskObserver::Part part, TaskObserver::Time start) {
 
 void Stage::pack() {
   for (int index = stage_plan_.first_node; index < stage_plan_.last_node; ++index)
-    keep_up(index, true,
-            [&] { operation(index).pack(nodes_[static_cast<size_t>(index - stage_plan_.first_node)].state, working_base_); });
+    keep_up(index, true, [&] {
+      for (const Bucket& bucket : buckets_) {
+        graph::Operation& op = *bucket.stage.operations[place_of(index)];
+        if (&bucket == &buckets_.front() || !op.packs_as_widest()) op.pack(bucket.states[place_of(index)], working_base_);
+      }
+    });
 }
 
 }  // namespace gpipe::pipeline

@@ -29,6 +29,7 @@ struct MiniBatch {
   uint64_t seed = 0;
   /// [N] or null: of predictions [positions, values] only those of one position of each sample are written, [N, values].
   const int32_t* prediction_positions = nullptr;
+  int bucket = 0;  // of the plan: the shapes of samples and targets
 };
 
 /// A trained tensor, or a running average (then gradient and slots are empty), as a stage holds it.
@@ -86,8 +87,11 @@ class Stage {
   std::byte* edge_base(const EdgePlan& edge) const { return memory_->data() + edge.offset; }
 
   void attach_thread() { stage_plan_.backend->attach_thread(); }
-  /// Before the tasks of a mini-batch.
-  void begin() { busy_seconds_ = 0; }
+  /// Before the tasks of a mini-batch of this bucket.
+  void begin(int bucket) {
+    busy_seconds_ = 0;
+    now_ = &buckets_.at(static_cast<size_t>(bucket));
+  }
   /// Runs one task. Waits for and hands on what crosses the cuts.
   void train(const Task& task, const MiniBatch& batch);
   /// The forward of one micro-batch with the running averages.
@@ -128,12 +132,19 @@ class Stage {
  private:
   struct NodeMemory {
     std::vector<TensorView> parameters, gradients, buffers;
-    graph::NodeState state;
+  };
+  /// What the tasks of a bucket's mini-batches are run by.
+  struct Bucket {
+    const Plan& plan;
+    const StagePlan& stage;
+    std::vector<graph::NodeState> states;  // by node; all have the same memory, but for packed copies of another layout
   };
 
   void lay_out_fixed_memory();
   void part_done(TaskObserver::Part part, TaskObserver::Time start);
-  const NodeMemory& memory_of(int node) const { return nodes_[static_cast<size_t>(node - stage_plan_.first_node)]; }
+  void reserve_views(const StageProgram& program);
+  size_t place_of(int node) const { return static_cast<size_t>(node - stage_plan_.first_node); }
+  const NodeMemory& memory_of(int node) const { return nodes_[place_of(node)]; }
   const TensorView& parameter(int node, int index) const { return memory_of(node).parameters[static_cast<size_t>(index)]; }
   const TensorView& gradient(int node, int index) const { return memory_of(node).gradients[static_cast<size_t>(index)]; }
   void run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
@@ -151,9 +162,8 @@ class Stage {
   /// Runs `work` of a node between mini-batches, timed for the observer if there is one.
   template <class Work>
   void keep_up(int node, bool pack, Work work);
-  graph::Operation& operation(int node) const {
-    return *stage_plan_.operations[static_cast<size_t>(node - stage_plan_.first_node)];
-  }
+  graph::Operation& operation(int node) const { return *now_->stage.operations[place_of(node)]; }
+  const graph::NodeState& state(int node) const { return now_->states[place_of(node)]; }
 
   const Plan& plan_;
   const StagePlan& stage_plan_;
@@ -162,6 +172,8 @@ class Stage {
   std::byte* tasks_base_ = nullptr;    // where kept slots start
   std::byte* working_base_ = nullptr;  // of the device's tasks; in the arena of its first stage
   std::vector<NodeMemory> nodes_;
+  std::vector<Bucket> buckets_;  // the widest first
+  const Bucket* now_ = nullptr;  // of this mini-batch
   std::vector<StateTensor> tensors_;
   size_t parameter_count_ = 0;
   std::vector<Edge>* edges_ = nullptr;

@@ -82,8 +82,8 @@ graph::Network build(const std::string& yaml, const graph::SampleShapes& data) {
 graph::Network network_of(const std::string& yaml, const tensor::Shape& input, int64_t classes) {
   return build(yaml, {input, {}, tensor::DType::i32, classes});
 }
-graph::Network token_network_of(const std::string& yaml, int64_t length, int64_t vocabulary) {
-  return build(yaml, {{length}, {length}, tensor::DType::i32, vocabulary, tensor::DType::i32});
+graph::Network token_network_of(const std::string& yaml, int64_t length, int64_t vocabulary, int64_t targets) {
+  return build(yaml, {{length}, {targets > 0 ? targets : length}, tensor::DType::i32, vocabulary, tensor::DType::i32});
 }
 graph::Network network_of(const SmallRun& run) {
   if (run.tokens) return token_network_of(run.network, run.input[0], run.classes);

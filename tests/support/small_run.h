@@ -14,8 +14,8 @@ namespace gpipe::test {
 
 /// A list of layers as YAML text; the loss is cross-entropy on `classes`. Throws ConfigError with all faults.
 graph::Network network_of(const std::string& yaml, const tensor::Shape& input, int64_t classes);
-/// The same of token ids [length], with one of them to predict at each position.
-graph::Network token_network_of(const std::string& yaml, int64_t length, int64_t vocabulary);
+/// The same of token ids [length], with one of them to predict at each position, or at each of `targets`.
+graph::Network token_network_of(const std::string& yaml, int64_t length, int64_t vocabulary, int64_t targets = 0);
 
 struct SmallRun {
   std::string network;
