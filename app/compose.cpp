@@ -27,19 +27,32 @@ void open_data(Composition& c, base::Problems& problems) {
                              c.config.train.batch_size, samples, samples));
 }
 
-void build_network(Composition& c, base::Problems& problems) {
+std::unique_ptr<graph::Network> network_for(const Composition& c, const train::BucketShape& bucket, base::Problems& problems) {
   const train::SampleSpec& spec = c.data.train->spec();
-  const graph::SampleShapes shapes{spec.input, spec.target, spec.target_type, spec.classes, spec.input_type};
-  c.network = std::make_unique<graph::Network>(graph::build_network(c.config.network, "network", c.config.train.loss, shapes,
-                                                                    layers::layer_types(), layers::composite_types(), problems));
+  const graph::SampleShapes shapes{bucket.input, bucket.target, spec.target_type, spec.classes, spec.input_type};
+  return std::make_unique<graph::Network>(graph::build_network(c.config.network, "network", c.config.train.loss, shapes,
+                                                               layers::layer_types(), layers::composite_types(), problems));
+}
+
+/// For the widest samples, then for those of each narrower bucket, on the same weights.
+void build_networks(Composition& c, base::Problems& problems) {
+  const train::SampleSpec& spec = c.data.train->spec();
+  c.network = network_for(c, spec.bucket(0), problems);
+  if (problems.empty()) train::freeze_parts(*c.network, c.parts, problems);
+  for (const train::BucketShape& bucket : spec.narrower) {
+    if (!problems.empty()) return;
+    const base::Problems::Within note(problems, fmt::format("with samples of the bucket {}, {}", bucket.input, bucket.target));
+    c.narrower.push_back(network_for(c, bucket, problems));
+    if (!problems.empty()) return;
+    train::freeze_parts(*c.narrower.back(), c.parts, problems);
+    graph::share_parameters(*c.network, *c.narrower.back(), problems);
+  }
 }
 
 /// A checkpoint interval that the run never reaches is no fault, but hardly what was meant.
 void warn_of_long_intervals(Composition& c, base::Problems& problems) {
   const auto& [train, checkpoint] = std::tie(c.config.train, c.config.checkpoint);
-  const int64_t samples = c.data.train->size();
-  const int64_t per_epoch = std::max<int64_t>(
-      1, c.config.data.drop_last ? samples / train.batch_size : (samples + train.batch_size - 1) / train.batch_size);
+  const int64_t per_epoch = std::max<int64_t>(1, training_order(c).batches());
   const int64_t steps = train.steps > 0 ? train.steps : train.epochs * per_epoch;
   const char* then = checkpoint.final_save ? "there will be the one at the end" : "and checkpoint.final_save is false";
   if (checkpoint.every_steps > steps)
@@ -53,6 +66,26 @@ void warn_of_long_intervals(Composition& c, base::Problems& problems) {
     problems.warn({}, "train.validate_every",
                   fmt::format("a validation every {} steps, but the run has {}: there will be the one at the end",
                               train.validate_every, steps));
+}
+
+/// Nodes of a narrower bucket: estimated; measured ones take as much less as the estimates say.
+std::vector<pipeline::NodeProfile> narrower_profile(const Composition& c, const graph::Network& narrower,
+                                                    const pipeline::PlanRequest& request) {
+  const pipeline::MicroBatches micro_batches(request.batch_size, request.options.micro_batches);
+  const auto estimated = [&](const graph::Network& network) {
+    return pipeline::estimated_profile(network, c.peaks, micro_batches.sizes.front(), request.optimizer_slots);
+  };
+  std::vector<pipeline::NodeProfile> costs = estimated(narrower);
+  if (c.profile.empty()) return costs;
+  const std::vector<pipeline::NodeProfile> wide = estimated(*c.network);
+  for (size_t i = 0; i < costs.size(); ++i) {
+    pipeline::NodeProfile scaled = request.costs[i];
+    for (double pipeline::NodeProfile::*time :
+         {&pipeline::NodeProfile::forward, &pipeline::NodeProfile::backward_input, &pipeline::NodeProfile::backward_weight})
+      if (wide[i].*time > 0) scaled.*time *= costs[i].*time / (wide[i].*time);
+    costs[i] = scaled;
+  }
+  return costs;
 }
 
 }  // namespace
@@ -72,8 +105,7 @@ std::unique_ptr<Composition> compose(RunConfig config, bool calibrate) {
   base::Problems problems;
   open_data(*c, problems);
   if (c->data.train) {
-    build_network(*c, problems);
-    if (problems.empty()) train::freeze_parts(*c->network, c->parts, problems);
+    build_networks(*c, problems);
     warn_of_long_intervals(*c, problems);
   }
   problems.throw_if_any();
@@ -93,9 +125,16 @@ std::vector<pipeline::NodeProfile> node_profile(const Composition& c, const pipe
                                      static_cast<int>(c.optimizer->slots().size()));
 }
 
+train::EpochOrder training_order(const Composition& c) {
+  return train::order_of(*c.data.train, train::training_loader(c.config.data, c.data.normalization, c.config.train.batch_size,
+                                                               static_cast<uint64_t>(c.config.train.seed)));
+}
+
 std::unique_ptr<pipeline::Plan> plan_with(const Composition& c, const pipeline::PipelineOptions& options) {
-  return pipeline::make_plan(
-      *c.network, {options, c.config.train.batch_size, static_cast<int>(c.optimizer->slots().size()), node_profile(c, options)});
+  const int slots = static_cast<int>(c.optimizer->slots().size());
+  pipeline::PlanRequest request{options, c.config.train.batch_size, slots, node_profile(c, options)};
+  for (const auto& network : c.narrower) request.narrower.push_back({network.get(), narrower_profile(c, *network, request)});
+  return pipeline::make_plan(*c.network, request);
 }
 
 }  // namespace gpipe::app

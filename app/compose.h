@@ -24,9 +24,10 @@ struct Composition {
   std::unique_ptr<train::Optimizer> optimizer;
   std::unique_ptr<train::Rate> rate;
   std::unique_ptr<graph::Network> network;
+  std::vector<std::unique_ptr<graph::Network>> narrower;  // of the training data's buckets 1, 2, ..., on the same weights
   std::vector<train::Part> parts;
   std::optional<train::InitFrom> init_from;
-  std::unique_ptr<pipeline::Plan> plan;        // refers to the network
+  std::unique_ptr<pipeline::Plan> plan;        // refers to the networks
   std::vector<pipeline::NodeProfile> profile;  // by node; empty unless measured
   std::string costs_from;                      // where the times come from, in words
   std::string profile_date;                    // when it was measured
@@ -40,6 +41,8 @@ struct Composition {
 std::unique_ptr<Composition> compose(RunConfig config, bool calibrate);
 /// What every node takes: the profile, or else the estimates.
 std::vector<pipeline::NodeProfile> node_profile(const Composition& composition, const pipeline::PipelineOptions& options);
+/// The mini-batches of an epoch of training.
+train::EpochOrder training_order(const Composition& composition);
 /// The same network with other pipeline options, balanced by node_profile.
 std::unique_ptr<pipeline::Plan> plan_with(const Composition& composition, const pipeline::PipelineOptions& options);
 

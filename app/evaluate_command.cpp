@@ -106,7 +106,10 @@ class TokenLines final : public train::PredictionSink {
 
 train::Evaluation run_over(const Composition& c, pipeline::Engine& engine, const std::shared_ptr<const train::Dataset>& data,
                            train::PredictionSink* sink) {
-  train::Loader loader(data, train::validation_loader(c.config.data, c.data.normalization, c.config.train.batch_size));
+  train::LoaderOptions options = train::validation_loader(c.config.data, c.data.normalization, c.config.train.batch_size);
+  // A sink wants the samples in their order; and --input may have other buckets than those that were planned.
+  options.buckets = sink == nullptr && data->spec().narrower == c.data.train->spec().narrower;
+  train::Loader loader(data, options);
   return train::evaluate(engine, loader, sink);
 }
 

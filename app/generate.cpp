@@ -41,6 +41,7 @@ void shrink_batch(Composition& c, int64_t rows) {
   if (in_rounds) micro_batches -= micro_batches % stages;
   c.config.train.batch_size = rows;
   c.config.pipeline.micro_batches = static_cast<decltype(c.config.pipeline.micro_batches)>(micro_batches);
+  c.narrower.clear();  // generation is of the widest bucket
   c.plan = plan_with(c, c.config.pipeline);
 }
 

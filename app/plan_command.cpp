@@ -25,7 +25,7 @@ Step one_step(const Composition& c, const pipeline::Plan& plan) {
   train::Loader data(c.data.train, train::training_loader(c.config.data, c.data.normalization, c.config.train.batch_size, 1));
   train::Trainer trainer({engine, data, nullptr, *c.optimizer, *c.rate, c.config.train, c.config.checkpoint});
   trainer.initialise();
-  FirstBatch batch(c);
+  FirstBatch batch(c, FirstBatch::Width::bucket);
   pipeline::MiniBatch mini = batch.view();
   pipeline::DigestRecorder recorder(static_cast<int>(plan.stages.size()));
   engine.set_observer(&recorder);

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <sched.h>
 
 namespace gpipe::app {
@@ -45,12 +46,49 @@ PlanPage::PlanPage(const Composition& composition)
   if (const std::string misfit = pipeline::misfit_words(plan_); !misfit.empty()) warnings_.push_back(misfit);
   const auto words = pipeline::advice({plan_, prediction_, usable_cores()});
   warnings_.insert(warnings_.end(), words.begin(), words.end());
+  if (plan_.buckets() > 1) plan_buckets();
+}
+
+void PlanPage::plan_buckets() {
+  const train::SampleSpec& spec = c_.data.train->spec();
+  std::vector<int64_t> batches = training_order(c_).batches_by_bucket();
+  batches.resize(static_cast<size_t>(plan_.buckets()), 0);
+  for (int index = 0; index < plan_.buckets(); ++index) {
+    const pipeline::Plan& plan = plan_.bucket(index);
+    const pipeline::Prediction step = pipeline::predict(plan);
+    buckets_.push_back({spec.bucket(index), batches[static_cast<size_t>(index)],
+                        std::max(step.step_seconds(), pipeline::least_seconds(plan, step, usable_cores()))});
+    if (buckets_.back().batches == 0)
+      warnings_.push_back(
+          fmt::format("no mini-batch is of the bucket {}, {}: no training sample fits into it and no narrower one"
+                      "{}; do without it",
+                      spec.bucket(index).input, spec.bucket(index).target,
+                      c_.config.data.drop_last ? ", or too few for data.drop_last" : ""));
+  }
+}
+
+double PlanPage::share(const Bucket& bucket) const {
+  int64_t all = 0;
+  for (const Bucket& each : buckets_) all += each.batches;
+  return static_cast<double>(bucket.batches) / static_cast<double>(std::max<int64_t>(1, all));
 }
 
 double PlanPage::samples_per_second() const { return static_cast<double>(plan_.micro_batches.mini_batch) / step_seconds(); }
 
 double PlanPage::step_seconds() const {
+  if (!buckets_.empty())
+    return std::accumulate(buckets_.begin(), buckets_.end(), 0.0,
+                           [&](double sum, const Bucket& b) { return sum + share(b) * b.step_seconds; });
   return std::max(prediction_.step_seconds(), pipeline::least_seconds(plan_, prediction_, usable_cores()));
+}
+
+double PlanPage::median_step_seconds() const {
+  std::vector<Bucket> ascending = buckets_;
+  std::sort(ascending.begin(), ascending.end(), [](const Bucket& a, const Bucket& b) { return a.step_seconds < b.step_seconds; });
+  double sum = 0;
+  for (const Bucket& bucket : ascending)
+    if ((sum += share(bucket)) >= 0.5) return bucket.step_seconds;
+  return step_seconds();
 }
 
 pipeline::Timeline PlanPage::timeline() const {
@@ -74,10 +112,35 @@ pipeline::Timeline PlanPage::timeline() const {
 }
 
 std::string PlanPage::text() const {
-  std::string text = stage_table() + "\n" + memory_table() + transfer_words() + "\n" + batch_words(c_) + speed_words();
+  std::string text =
+      stage_table() + "\n" + memory_table() + transfer_words() + "\n" + batch_words(c_) + bucket_table() + speed_words();
   if (plan_.schedule.devices > 1) text += "\n" + pipeline::text_of(timeline());
   for (const std::string& warning : warnings_) text += base::wrap("warning: " + warning, 110, 9) + "\n";
   return text;
+}
+
+std::string PlanPage::bucket_table() const {
+  if (buckets_.empty()) return "";
+  const auto right = Table::Align::right;
+  Table table({{"bucket"}, {"mini-batches", right}, {"share", right}, {"step", right}});
+  for (const Bucket& bucket : buckets_)
+    table.add_row({fmt::format("{}, {}", bucket.shape.input, bucket.shape.target), base::format_count(bucket.batches),
+                   fmt::format("{:.0f} %", 100 * share(bucket)), base::format_duration(bucket.step_seconds)});
+  return "a mini-batch has samples of one bucket; stages, memory and timeline are those of the widest\n" + table.text();
+}
+
+nlohmann::json PlanPage::buckets_json() const {
+  nlohmann::json json = nlohmann::json::array();
+  const auto extents = [](const tensor::Shape& shape) {
+    return std::vector<int64_t>(shape.extents().begin(), shape.extents().end());
+  };
+  for (const Bucket& bucket : buckets_)
+    json.push_back({{"input", extents(bucket.shape.input)},
+                    {"target", extents(bucket.shape.target)},
+                    {"batches_per_epoch", bucket.batches},
+                    {"share", share(bucket)},
+                    {"step_seconds", bucket.step_seconds}});
+  return json;
 }
 
 std::string PlanPage::stage_table() const {
@@ -169,7 +232,8 @@ std::string PlanPage::speed_words() const {
     text += fmt::format("; it keeps {:.0f} % of what at most could be saved of recompute within the limit",
                         100 * plan_.recompute_saved / plan_.recompute_bound);
   text = base::wrap(text, 110);
-  text += fmt::format("\npredicted: {} a step, {} samples/s, {:.1f} % idle\n(times {})\n", base::format_duration(step_seconds()),
+  text += fmt::format("\npredicted: {} a step{}, {} samples/s, {:.1f} % idle\n(times {})\n",
+                      base::format_duration(step_seconds()), buckets_.empty() ? "" : " on average",
                       base::format_count(static_cast<int64_t>(samples_per_second())), 100 * prediction_.bubble(), c_.costs_from);
   text += fmt::format("memory: {} of {} on the fullest device\n", base::format_bytes(memory.bytes),
                       memory.limit > 0 ? base::format_bytes(memory.limit) : std::string("an unknown amount"));
@@ -217,6 +281,7 @@ nlohmann::json PlanPage::json() const {
       {"warnings", warnings_}};
   if (plan_.recompute_bound > 0)
     json["recompute"] = {{"saved_seconds", plan_.recompute_saved}, {"bound_seconds", plan_.recompute_bound}};
+  if (!buckets_.empty()) json["buckets"] = buckets_json();
   json["stages"] = nlohmann::json::array();
   for (size_t stage = 0; stage < plan_.stages.size(); ++stage) json["stages"].push_back(stage_json(stage));
   json["transfers"] = nlohmann::json::array();

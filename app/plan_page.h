@@ -26,13 +26,24 @@ class PlanPage {
   const pipeline::Prediction& prediction() const { return prediction_; }
   /// Sentences: what holds this plan back and what would help, and whether it fits.
   const std::vector<std::string>& warnings() const { return warnings_; }
-  /// As simulated, but no less than the cores of this machine need for all work.
+  /// As simulated, but no less than the cores of this machine need for all work; with buckets the mean of an epoch's steps.
   double step_seconds() const;
+  /// The step that half of an epoch's steps take no longer than; without buckets all take the same.
+  double median_step_seconds() const;
   double samples_per_second() const;
   /// The simulated step, for text_of and svg_of.
   pipeline::Timeline timeline() const;
 
  private:
+  struct Bucket {
+    train::BucketShape shape;
+    int64_t batches = 0;  // of an epoch
+    double step_seconds = 0;
+  };
+  void plan_buckets();
+  double share(const Bucket& bucket) const;  // of the batches
+  std::string bucket_table() const;
+  nlohmann::json buckets_json() const;
   std::string stage_table() const;
   std::string memory_table() const;
   std::string transfer_words() const;
@@ -41,7 +52,8 @@ class PlanPage {
 
   const Composition& c_;
   const pipeline::Plan& plan_;
-  pipeline::Prediction prediction_;
+  pipeline::Prediction prediction_;  // of the widest bucket
+  std::vector<Bucket> buckets_;      // widest first; empty when there is but one
   std::vector<std::string> warnings_;
 };
 

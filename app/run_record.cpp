@@ -48,7 +48,7 @@ nlohmann::json RunRecord::comparison(const StepTimes& times, size_t arena_bytes)
   const auto row = [](double predicted, double measured) {
     return nlohmann::json{{"predicted", predicted}, {"measured", measured}};
   };
-  nlohmann::json json{{"step_seconds", row(page_.step_seconds(), times.median_seconds())},
+  nlohmann::json json{{"step_seconds", row(page_.median_step_seconds(), times.median_seconds())},
                       {"arena_bytes", {{"predicted", composition_.plan->arena_bytes()}, {"measured", arena_bytes}}},
                       {"bubble", row(page_.prediction().bubble(), times.median_bubble())},
                       {"times", composition_.costs_from},

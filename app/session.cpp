@@ -62,9 +62,19 @@ pipeline::PipelineOptions unpiped(pipeline::PipelineOptions options) {
   return options;
 }
 
-FirstBatch::FirstBatch(const Composition& c)
-    : loader_(c.data.train, train::training_loader(c.config.data, c.data.normalization, c.config.train.batch_size,
-                                                   static_cast<uint64_t>(c.config.train.seed))),
+namespace {
+
+train::LoaderOptions first_batch_loader(const Composition& c, FirstBatch::Width width) {
+  train::LoaderOptions options = train::training_loader(c.config.data, c.data.normalization, c.config.train.batch_size,
+                                                        static_cast<uint64_t>(c.config.train.seed));
+  options.buckets = width == FirstBatch::Width::bucket;
+  return options;
+}
+
+}  // namespace
+
+FirstBatch::FirstBatch(const Composition& c, Width width)
+    : loader_(c.data.train, first_batch_loader(c, width)),
       batch_((loader_.start(0, 0), loader_.next())),
       results_(static_cast<size_t>(2 * c.network->loss_count() * c.config.train.batch_size)),
       seed_(static_cast<uint64_t>(c.config.train.seed)) {}
@@ -76,6 +86,7 @@ pipeline::MiniBatch FirstBatch::view() {
   batch.results = results_.data();
   batch.samples = batch_.samples;
   batch.targets = batch_.targets;
+  batch.bucket = batch_.bucket;
   batch.seed = seed_;
   return batch;
 }
@@ -92,7 +103,7 @@ std::vector<pipeline::NodeProfile> profile_nodes(const Composition& c, const pip
       graph::initialise(*tensor->spec, tensor->name, static_cast<uint64_t>(c.config.train.seed),
                         std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
   engine.pack();
-  FirstBatch batch(c);
+  FirstBatch batch(c, FirstBatch::Width::widest);
   pipeline::MiniBatch mini = batch.view();
   mini.samples = 0;  // rows that only fill up the data's last mini-batch take as long as others
   return pipeline::measure_nodes(engine, mini, {});
@@ -139,13 +150,17 @@ train::RunFacts facts_of(const Composition& c, std::string run) {
   std::string name = optimizer.is_null() ? "sgd" : optimizer.is_map() ? optimizer.members().front().first : optimizer.text();
   std::vector<std::string> layers;
   for (const graph::Node& node : c.network->nodes) layers.push_back(node.name + " " + node.type);
+  std::string buckets;
+  for (const train::BucketShape& bucket : c.data.train->spec().narrower)
+    buckets += fmt::format("{}{} {}", buckets.empty() ? "" : ", ", bucket.input, bucket.target);
   return {std::move(run),
           std::move(name),
           std::move(layers),
           c.config.train.batch_size,
           c.config.pipeline.micro_batches,
           c.config.pipeline.threads,
-          c.config.train.seed};
+          c.config.train.seed,
+          std::move(buckets)};
 }
 
 train::Checkpoint open_checkpoint(const Command& command, const Composition& c) {

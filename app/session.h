@@ -19,7 +19,9 @@ std::unique_ptr<Composition> open_session(const Command& command, const Catalog&
 /// One mini-batch of training data, held by its loader, and the arrays that go with it.
 class FirstBatch {
  public:
-  explicit FirstBatch(const Composition& composition);
+  /// Of the first mini-batch's bucket, or with samples as wide as the widest.
+  enum class Width { bucket, widest };
+  FirstBatch(const Composition& composition, Width width);
   pipeline::MiniBatch view();
 
  private:

@@ -45,12 +45,12 @@ std::string batch_words(const Composition& c) {
                                  micro.count() == 1 ? "" : "es", batches.front(),
                                  batches.size() > 1 ? fmt::format(" or {}", batches.back()) : "");
   const int64_t samples = c.data.train->size();
-  const int64_t batch = c.config.train.batch_size;
-  const int64_t per_epoch = c.config.data.drop_last ? samples / batch : (samples + batch - 1) / batch;
+  const train::EpochOrder order = training_order(c);
+  const int64_t per_epoch = order.batches();
   text += fmt::format("\n{} training samples make {} mini-batches an epoch", base::format_count(samples),
                       base::format_count(per_epoch));
-  if (c.config.data.drop_last && samples % batch != 0)
-    text += fmt::format(" ({} samples left out of each, data.drop_last)", samples % batch);
+  if (order.samples() != samples)
+    text += fmt::format(" ({} samples left out of each, data.drop_last)", samples - order.samples());
   const int64_t steps = c.config.train.steps > 0 ? c.config.train.steps : c.config.train.epochs * per_epoch;
   text += fmt::format("; {} steps in all\n", base::format_count(steps));
   return text;

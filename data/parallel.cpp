@@ -5,6 +5,9 @@
 //   target [target_length]  tokens, end, then -100 (device::k_ignored_target): no target. A decoder's own input is made from it
 //                           by shift_tokens.
 //
+// With `buckets` both are as long as the narrowest bucket that the line fits into, and the widest is [source_length],
+// [target_length].
+//
 // An epoch is made of n_i^(1/temperature) lines of each pair i, in proportion (Arivazhagan et al. 2019, arXiv 1907.05019), the
 // largest pair giving each of its lines once: smaller ones are repeated, nothing is left out.
 #include "core/base/rng.h"
@@ -44,6 +47,8 @@ enum class TooLong { cut, leave_out };
 struct ParallelOptions {
   base::Tree pairs;
   std::vector<PairOptions> read_pairs;
+  base::Tree buckets;
+  std::vector<train::BucketShape> narrower;  // read from it, widest first
   std::string model;
   int64_t source_length = 0, target_length = 0;
   TooLong too_long = TooLong::cut;
@@ -71,6 +76,12 @@ const base::FieldSet<ParallelOptions>& parallel_fields() {
         .range(1, 1 << 20)
         .unit("tokens")
         .help("of a target, end included");
+    f.add("buckets", &ParallelOptions::buckets)
+        .raw_schema(R"({"type": ["array", "null"], "items": {"type": "array", "minItems": 2, "maxItems": 2, )"
+                    R"("items": {"type": "integer", "minimum": 1}}})")
+        .help(
+            "[source, target] lengths, shortest first, the last [source_length, target_length]: a mini-batch has lines of one, "
+            "the shortest they fit into; none: all as long as the longest");
     f.add("too_long", &ParallelOptions::too_long, {"cut", "leave_out"}).help("what happens to longer lines");
     f.add("temperature", &ParallelOptions::temperature)
         .range(1, 1000)
@@ -96,6 +107,7 @@ struct Lines {
     tokens.read(first, out.first(count));
     return count;
   }
+  int64_t length(size_t index) const { return ends[index] - (index == 0 ? 0 : ends[index - 1]); }
   PackedTokens tokens;
   std::vector<int64_t> ends;
 };
@@ -232,6 +244,7 @@ class ParallelDataset final : public train::Dataset {
     spec_.target = tensor::Shape({options.target_length});
     spec_.input_type = tensor::DType::i32;
     spec_.classes = tokenizer_->size();
+    spec_.narrower = options.narrower;
     const auto& first = options.read_pairs.front();
     name_ = fmt::format("parallel {} -> {}", short_name(first.source), short_name(first.target));
     if (lines.size() > 1) name_ += fmt::format(" and {} more pair{}", lines.size() - 1, lines.size() == 2 ? "" : "s");
@@ -239,6 +252,16 @@ class ParallelDataset final : public train::Dataset {
 
   const train::SampleSpec& spec() const override { return spec_; }
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
+  int bucket_of(int64_t index) const override {
+    const auto line = static_cast<size_t>(samples_.at(static_cast<size_t>(index)));
+    const int64_t source = corpus_.sources.length(line), target = corpus_.targets.length(line);
+    int bucket = 0;
+    for (const train::BucketShape& shape : spec_.narrower) {
+      if (source > shape.input[0] || target > shape.target[0]) break;
+      ++bucket;
+    }
+    return bucket;
+  }
   int64_t long_lines() const { return corpus_.long_lines; }
   int64_t lines() const { return corpus_.size(); }
 
@@ -276,12 +299,55 @@ void read_pairs(ParallelOptions& options, const base::Tree& arguments, const std
   }
 }
 
+void read_buckets(ParallelOptions& options, const base::Tree& arguments, const std::string& path, base::Problems& problems) {
+  const std::string example = fmt::format("[[12, 12], [{}, {}]]", std::max<int64_t>(options.source_length, 13),
+                                          std::max<int64_t>(options.target_length, 13));
+  if (!options.buckets.is_list() || options.buckets.items().empty()) {
+    complain(arguments, path, "buckets", "wanted a list of [source, target] lengths, as in " + example, problems);
+    return;
+  }
+  const std::string key = base::detail::join_path(path, "buckets");
+  base::FieldInfo info;
+  info.key = "buckets";
+  info.low = 1;
+  std::vector<std::vector<int64_t>> lengths;
+  for (const base::Tree& item : options.buckets.items()) {
+    const auto pair = base::detail::read_integers(item, key, info, problems);
+    if (!pair) return;
+    if (pair->size() != 2) {
+      problems.add(item.where(), key,
+                   fmt::format("wanted a source and a target length, as in [12, 12], found {} numbers", pair->size()));
+      return;
+    }
+    const bool grows =
+        lengths.empty() || (pair->at(0) >= lengths.back()[0] && pair->at(1) >= lengths.back()[1] && *pair != lengths.back());
+    if (!grows) {
+      problems.add(
+          item.where(), key,
+          fmt::format("[{}, {}] comes after [{}, {}]: list the buckets from the shortest to the longest, none shorter in "
+                      "source or target than the one before it",
+                      pair->at(0), pair->at(1), lengths.back()[0], lengths.back()[1]));
+      return;
+    }
+    lengths.push_back(*pair);
+  }
+  if (lengths.back() != std::vector{options.source_length, options.target_length}) {
+    problems.add(options.buckets.items().back().where(), key,
+                 fmt::format("the last bucket is [{}, {}], but source_length and target_length say [{}, {}]: make them the same",
+                             lengths.back()[0], lengths.back()[1], options.source_length, options.target_length));
+    return;
+  }
+  for (size_t i = lengths.size() - 1; i-- > 0;)
+    options.narrower.push_back({tensor::Shape({lengths[i][0]}), tensor::Shape({lengths[i][1]})});
+}
+
 std::unique_ptr<train::Dataset> open_parallel(const base::Tree& arguments, const std::string& path, base::Problems& problems) {
   ParallelOptions options;
   const size_t before = problems.errors().size();
   parallel_fields().read(arguments, path, options, problems);
   check_range(options.range, arguments, path, problems);
   if (!options.pairs.is_null()) read_pairs(options, arguments, path, problems);
+  if (!options.buckets.is_null() && problems.errors().size() == before) read_buckets(options, arguments, path, problems);
   if (problems.errors().size() != before) return nullptr;
   Stamped stamp;
   auto tokenizer = sentencepiece_tokenizer(options.model, &stamp);

@@ -20,6 +20,7 @@ class Subset final : public Dataset {
 
   const SampleSpec& spec() const override { return whole_->spec(); }
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  int bucket_of(int64_t index) const override { return whole_->bucket_of(indices_.at(static_cast<size_t>(index))); }
   void read(int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override {
     whole_->read(indices_.at(static_cast<size_t>(index)), input, target);
   }
@@ -135,6 +136,9 @@ void check_same_kind(const Dataset& train_set, const Dataset& validation_set) {
   if (train.target != validation.target || train.target_type != validation.target_type) {
     throw base::DataError("the validation targets are {} {}, the training targets {} {}", tensor::name_of(validation.target_type),
                           validation.target, tensor::name_of(train.target_type), train.target);
+  }
+  if (!validation.narrower.empty() && validation.narrower != train.narrower) {
+    throw base::DataError("the validation set has other buckets than the training set; give both the same, or validation none");
   }
   if (validation.classes > train.classes) {
     throw base::DataError("the validation set has {} classes, the training set {}; give both sets `classes` if that is meant",

@@ -18,6 +18,12 @@
 
 namespace gpipe::train {
 
+/// Shapes of the samples of a bucket.
+struct BucketShape {
+  tensor::Shape input, target;
+  bool operator==(const BucketShape&) const = default;
+};
+
 struct SampleSpec {
   tensor::Shape input;   // [H, W, C] or [F] of numbers, [T] of token ids
   tensor::Shape target;  // [] for a class, [T] for a token's at each position (device::k_ignored_target: none), else values
@@ -25,7 +31,13 @@ struct SampleSpec {
   tensor::DType target_type = tensor::DType::i32;
   int64_t classes = 0;                   // or tokens; 0 for values
   std::vector<std::string> class_names;  // may be empty
+  /// Of buckets 1, 2, ..., each smaller than the one before; `input` and `target` are those of bucket 0, the widest.
+  std::vector<BucketShape> narrower;
 
+  int buckets() const { return 1 + static_cast<int>(narrower.size()); }
+  BucketShape bucket(int index) const {
+    return index == 0 ? BucketShape{input, target} : narrower.at(static_cast<size_t>(index) - 1);
+  }
   /// Is a target a token at each position? Then the exponential of the mean loss is the perplexity.
   bool predicts_tokens() const { return classes > 0 && input_type == tensor::DType::i32 && target.rank() == 1; }
 };
@@ -47,8 +59,10 @@ class Dataset {
 
   virtual const SampleSpec& spec() const = 0;
   virtual int64_t size() const = 0;
+  /// The narrowest bucket that sample `index` fits into.
+  virtual int bucket_of(int64_t /*index*/) const { return 0; }
   /// Writes sample `index`: `input` has room for spec().input.elements() floats, raw values as stored (pixels are 0..255), or
-  /// i32; `target` for spec().target.elements() of its type.
+  /// i32; `target` for spec().target.elements() of its type. Or both have the shapes of any bucket that the sample fits into.
   virtual void read(int64_t index, std::span<std::byte> input, std::span<std::byte> target) const = 0;
   /// Once an epoch: are the files still those that were opened (size, time stamp)? Throws DataError if not.
   virtual void recheck() const {}

@@ -1,7 +1,6 @@
 #include "core/train/loader.h"
 
 #include "core/device/ops.h"
-#include "core/train/order.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +9,6 @@
 #include <exception>
 #include <mutex>
 #include <new>
-#include <numeric>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -45,6 +43,15 @@ int64_t count_targets(const Batch& batch) {
 
 }  // namespace
 
+EpochOrder order_of(const Dataset& data, const LoaderOptions& options) {
+  std::vector<int> bucket_of;
+  if (options.buckets && data.spec().buckets() > 1) {
+    bucket_of.resize(static_cast<size_t>(data.size()));
+    for (size_t i = 0; i < bucket_of.size(); ++i) bucket_of[i] = data.bucket_of(static_cast<int64_t>(i));
+  }
+  return {data.size(), std::move(bucket_of), options.batch_size, options.drop_last};
+}
+
 class Loader::State {
  public:
   State(std::shared_ptr<const Dataset> data, const LoaderOptions& options);
@@ -56,7 +63,7 @@ class Loader::State {
   const Batch& next();
   void stop();
   int64_t batches_per_epoch() const { return batches_; }
-  int64_t samples_per_epoch() const { return options_.drop_last ? batches_ * options_.batch_size : data_->size(); }
+  int64_t samples_per_epoch() const { return samples_; }
   const Dataset& data() const { return *data_; }
 
  private:
@@ -67,11 +74,11 @@ class Loader::State {
 
   const std::shared_ptr<const Dataset> data_;
   const LoaderOptions options_;
-  int64_t batches_ = 0;
+  int64_t batches_ = 0, samples_ = 0;  // of an epoch
   std::vector<Slot> slots_;
 
   // The loader's thread alone.
-  std::vector<int64_t> order_;
+  EpochOrder order_;
   std::vector<float> scratch_;
 
   // Slots are used in turn. filled_ counts those made, taken_ those handed out; the last one handed out is in use.
@@ -84,18 +91,19 @@ class Loader::State {
 };
 
 Loader::State::State(std::shared_ptr<const Dataset> data, const LoaderOptions& options)
-    : data_(std::move(data)), options_(options) {
+    : data_(std::move(data)), options_(options), order_(order_of(*data_, options)) {
   const int64_t size = data_->size(), n = options_.batch_size;
   GP_CHECK(n > 0 && options_.prefetch >= 0);
   if (size == 0) throw base::DataError("{}: there are no samples", data_->describe());
-  batches_ = options_.drop_last ? size / n : (size + n - 1) / n;
-  if (batches_ == 0) {
-    throw base::ConfigError("batch_size {} is more than the {} samples of {}: lower it, or set drop_last: false", n, size,
-                            data_->describe());
-  }
+  batches_ = order_.batches();
+  samples_ = order_.samples();
   const SampleSpec& spec = data_->spec();
+  if (batches_ == 0) {
+    const bool buckets = options_.buckets && spec.buckets() > 1;
+    throw base::ConfigError("batch_size {} is more than the {} samples of {}{}: lower it, or set drop_last: false", n, size,
+                            data_->describe(), buckets ? " in any of its buckets" : "");
+  }
   GP_CHECK(!options_.augmentation.any() || spec.input.rank() == 3);
-  order_.resize(static_cast<size_t>(size));
   scratch_.resize(static_cast<size_t>(spec.input.elements()));
   slots_.resize(static_cast<size_t>(options_.prefetch) + 1);
   for (Slot& slot : slots_) {
@@ -182,16 +190,17 @@ void Loader::State::produce(int64_t epoch, int64_t index) {
 
 void Loader::State::begin_epoch(int64_t epoch) {
   data_->recheck();
-  if (options_.shuffle) {
-    shuffled_order(options_.seed, epoch, order_);
-  } else {
-    std::iota(order_.begin(), order_.end(), int64_t{0});
-  }
+  order_.begin(options_.seed, epoch, options_.shuffle);
 }
 
 void Loader::State::fill(Batch& batch, int64_t epoch, int64_t index) {
   const int64_t n = options_.batch_size;
-  batch.samples = std::min(n, data_->size() - index * n);
+  const EpochOrder::Batch chosen = order_.batch(index);
+  const BucketShape shapes = data_->spec().bucket(chosen.bucket);
+  batch.bucket = chosen.bucket;
+  batch.input.shape = shapes.input.with_batch(n);
+  batch.target.shape = shapes.target.with_batch(n);
+  batch.samples = static_cast<int64_t>(chosen.samples.size());
   batch.epoch = epoch;
   batch.index = index;
   batch.last_of_epoch = index + 1 == batches_;
@@ -201,8 +210,7 @@ void Loader::State::fill(Batch& batch, int64_t epoch, int64_t index) {
   const std::span targets(batch.target.data, target_row * static_cast<size_t>(n));
   for (int64_t row = 0; row < batch.samples; ++row) {
     const auto r = static_cast<size_t>(row);
-    prepare(order_[static_cast<size_t>(index * n + row)], epoch, inputs.subspan(r * input_row, input_row),
-            targets.subspan(r * target_row, target_row));
+    prepare(chosen.samples[r], epoch, inputs.subspan(r * input_row, input_row), targets.subspan(r * target_row, target_row));
   }
   batch.targets = count_targets(batch);
   const auto last = static_cast<size_t>(batch.samples - 1);

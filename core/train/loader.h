@@ -9,6 +9,7 @@
 #include "core/tensor/tensor.h"
 #include "core/train/augment.h"
 #include "core/train/dataset.h"
+#include "core/train/order.h"
 
 #include <cstdint>
 #include <memory>
@@ -18,23 +19,28 @@ namespace gpipe::train {
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  bool drop_last = false;  // leave out the last, smaller batch of an epoch
+  bool drop_last = false;  // leave out the last, smaller batch of an epoch, or of each bucket
   int64_t prefetch = 2;    // batches prepared beyond the one in use
   uint64_t seed = 1;
   Augmentation augmentation;
   Normalization normalization;
+  bool buckets = true;  // each batch of one of the data's buckets; false: all samples as wide as the widest, in the epoch's order
 };
 
 struct Batch {
-  tensor::TensorView input;   // [batch_size, ...], of SampleSpec::input_type
+  tensor::TensorView input;   // [batch_size, ...], of SampleSpec::input_type; of the bucket's shape
   tensor::TensorView target;  // [batch_size, ...], of SampleSpec::target_type
   int64_t samples = 0;        // valid rows; the rest of a smaller last batch repeats its last sample
-  int64_t targets = 0;        // in the valid rows, what a loss is averaged over: classes that are not ignored, else samples
+  int bucket = 0;
+  int64_t targets = 0;  // in the valid rows, what a loss is averaged over: classes that are not ignored, else samples
   int64_t epoch = 0;
   int64_t index = 0;  // in the epoch
   bool last_of_epoch = false;
   double seconds_waited = 0;  // by next()
 };
+
+/// The order that a Loader takes the samples in, not begun.
+EpochOrder order_of(const Dataset& data, const LoaderOptions& options);
 
 class Loader {
  public:

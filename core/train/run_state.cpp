@@ -89,7 +89,8 @@ std::string RunSaver::save(const TrainState& state) {
                     {"batch_size", facts_.batch_size},
                     {"micro_batches", facts_.micro_batches},
                     {"threads", facts_.threads},
-                    {"seed", facts_.seed}};
+                    {"seed", facts_.seed},
+                    {"buckets", facts_.buckets}};
   if (state.best) contents.state["best"] = *state.best;
   SavePolicy policy;
   policy.keep_last = options_.keep_last;
@@ -151,6 +152,15 @@ std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFact
   compare("micro_batches", "pipeline.micro_batches", now.micro_batches);
   compare("threads", "pipeline.threads", now.threads);
   compare("seed", "train.seed", now.seed);
+  // Checkpoints of before there were buckets have none.
+  if (const auto saved = checkpoint.state.value("buckets", std::string()); saved != now.buckets) {
+    const auto shown = [](const std::string& buckets) {
+      return buckets.empty() ? "none" : "those narrower than the widest " + buckets;
+    };
+    words.push_back(
+        fmt::format("the buckets of data.train were {} and are {} now: the run goes on, but not bit for bit as it would have",
+                    shown(saved), shown(now.buckets)));
+  }
   return words;
 }
 

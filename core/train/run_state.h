@@ -20,6 +20,7 @@ struct RunFacts {
   int64_t micro_batches = 0;
   int64_t threads = 0;
   int64_t seed = 0;
+  std::string buckets = {};  // shapes of the training data's narrower buckets, in words
 };
 
 class RunSaver final : public CheckpointSaver {

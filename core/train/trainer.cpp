@@ -123,7 +123,9 @@ void Trainer::one_step() {
                            batch.targets,
                            static_cast<double>(state_.step) / static_cast<double>(total_steps()),
                            state_.step,
-                           static_cast<uint64_t>(parts_.options.seed)};
+                           static_cast<uint64_t>(parts_.options.seed),
+                           nullptr,
+                           batch.bucket};
   const pipeline::StepResult result = parts_.engine.train(mini, rules_, parts_.options.clip_norm);
   StepReport report = report_of(result, batch, learning_rate);
   if (!result.finite && parts_.options.on_divergence == "stop")
@@ -203,6 +205,7 @@ Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink
     const Batch& batch = data.next();
     last = batch.last_of_epoch;
     pipeline::MiniBatch mini{batch.input.data, batch.target.data, results.data(), nullptr, batch.samples, batch.targets};
+    mini.bucket = batch.bucket;
     if (values) mini.predictions = predictions.data();
     engine.evaluate(mini);
     for (int64_t i = 0; i < batch.samples; ++i) {
@@ -211,7 +214,9 @@ Evaluation evaluate(pipeline::Engine& engine, Loader& data, PredictionSink* sink
     }
     sum.samples += batch.samples;
     sum.targets += batch.targets;
-    if (sink != nullptr) sink->predictions(mini.predictions, batch.samples, width, results.data());
+    if (sink == nullptr) continue;
+    GP_CHECK(batch.bucket == 0);  // the sink has no place for another width
+    sink->predictions(mini.predictions, batch.samples, width, results.data());
   }
   data.stop();
   sum.loss = loss / static_cast<double>(sum.targets);

@@ -154,6 +154,28 @@ TEST_CASE("bad translations: lines of different count, an unknown tag, no text, 
   check_contains(bad_setting("parallel", arguments), "did you mean \"target\"");
 }
 
+TEST_CASE("bad buckets: not pairs of lengths, not ascending, not up to the lengths that are given") {
+  const Place place;
+  struct Row {
+    std::vector<base::Tree> buckets;
+    std::string says;
+  };
+  for (const Row& row :
+       {Row{{}, "wanted a list of [source, target] lengths, as in [[12, 12], [13, 13]]"}, Row{{word("12")}, "buckets"},
+        Row{{list({0, 4}), list({12, 12})}, "buckets"},
+        Row{{list({4}), list({12, 12})}, "wanted a source and a target length, as in [12, 12], found 1 numbers"},
+        Row{{list({6, 6}), list({8, 5}), list({12, 12})}, "[8, 5] comes after [6, 6]: list the buckets from the"},
+        Row{{list({12, 12}), list({12, 12})}, "[12, 12] comes after [12, 12]"},
+        Row{{list({6, 6}), list({12, 11})}, "the last bucket is [12, 11], but source_length and target_length say [12, 12]"}}) {
+    base::Tree arguments = place.parallel();
+    arguments.set("buckets", base::Tree::list(row.buckets));
+    check_contains(bad_setting("parallel", arguments), row.says);
+  }
+  base::Tree arguments = place.parallel();
+  arguments.set("buckets", base::Tree::list({list({6, 6}), list({6, 9}), list({12, 12})}));
+  CHECK(test::open("parallel", arguments)->spec().buckets() == 3);
+}
+
 TEST_CASE("training a model on bad text or with impossible settings") {
   const Place place;
   test::put(place.folder / "empty", "\n\n");

@@ -13,10 +13,10 @@ struct Tokens {
   std::vector<int32_t> input, target;
 };
 
-inline Tokens tokens(const train::Dataset& set, int64_t index) {
+inline Tokens tokens(const train::Dataset& set, int64_t index, int bucket = 0) {
   Tokens result;
-  result.input.resize(static_cast<size_t>(set.spec().input.elements()));
-  result.target.resize(static_cast<size_t>(set.spec().target.elements()));
+  result.input.resize(static_cast<size_t>(set.spec().bucket(bucket).input.elements()));
+  result.target.resize(static_cast<size_t>(set.spec().bucket(bucket).target.elements()));
   set.read(index, std::as_writable_bytes(std::span(result.input)), std::as_writable_bytes(std::span(result.target)));
   return result;
 }

@@ -247,6 +247,53 @@ TEST_CASE("parallel: tag, tokens, end and padding; targets end with -100; long l
   test::check_contains(test::complaint<base::DataError>("parallel", arguments), "every line is longer than 8 tokens");
 }
 
+TEST_CASE("parallel: a line is of the shortest bucket that it and its translation fit into, and reads the same there") {
+  const test::TempFolder folder;
+  const std::string model = path_of(folder, "m.model", test::rhyme_model(true, 250));
+  const auto tokenizer = data::sentencepiece_tokenizer(model);
+  const std::vector<std::string> sources{"", "river", "the miller rose before the sun", "", "the river"};
+  const std::vector<std::string> targets{"", "", "", "the stones turned", "the miller rose before the sun and set the stones"};
+  std::string source, target;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    source += sources[i] + "\n";
+    target += targets[i] + "\n";
+  }
+  base::Tree arguments =
+      parallel(model, {pair(path_of(folder, "a.en", source), path_of(folder, "a.de", target), "<de>")}, 16, 12);
+  CHECK(test::open("parallel", arguments)->spec().narrower.empty());
+  arguments.set("buckets", base::Tree::list({list({2, 4}), list({8, 4}), list({9, 9}), list({16, 12})}));
+  const auto set = test::open("parallel", arguments);
+  REQUIRE(set->spec().buckets() == 4);
+  CHECK(set->spec().bucket(0).input == tensor::Shape{16});
+  CHECK(set->spec().bucket(1).target == tensor::Shape{9});
+  CHECK(set->spec().bucket(3).input == tensor::Shape{2});
+  const std::vector<std::pair<int64_t, int64_t>> lengths{{16, 12}, {9, 9}, {8, 4}, {2, 4}};
+  std::set<int> seen;
+  for (int64_t i = 0; i < set->size(); ++i) {
+    Ids from, to;
+    tokenizer->encode(sources[static_cast<size_t>(i)], from);
+    tokenizer->encode(targets[static_cast<size_t>(i)], to);
+    const int64_t source_tokens = static_cast<int64_t>(from.size()) + 2, target_tokens = static_cast<int64_t>(to.size()) + 1;
+    const int bucket = set->bucket_of(i);
+    CAPTURE(i);
+    CHECK((bucket == 0 || (source_tokens <= lengths[static_cast<size_t>(bucket)].first &&
+                           target_tokens <= lengths[static_cast<size_t>(bucket)].second)));
+    if (bucket < 3) {
+      const auto& [shorter_source, shorter_target] = lengths[static_cast<size_t>(bucket) + 1];
+      CHECK((source_tokens > shorter_source || target_tokens > shorter_target));
+    }
+    seen.insert(bucket);
+    test::Tokens wide = tokens(*set, i);
+    for (int b = 1; b <= bucket; ++b) {
+      wide.input.resize(static_cast<size_t>(lengths[static_cast<size_t>(b)].first));
+      wide.target.resize(static_cast<size_t>(lengths[static_cast<size_t>(b)].second));
+      CHECK(tokens(*set, i, b).input == wide.input);
+      CHECK(tokens(*set, i, b).target == wide.target);
+    }
+  }
+  CHECK(seen == std::set<int>{0, 1, 2, 3});
+}
+
 TEST_CASE("parallel: a long line is told of in a warning") {
   const test::TempFolder folder;
   const std::string model = path_of(folder, "m.model", test::rhyme_model(true, 250));
