@@ -87,9 +87,9 @@ void keep_peaks(const std::string& folder, const std::string& path, const json& 
 
 }  // namespace
 
-DevicePeaks device_peaks(const std::string& device, int threads, std::vector<std::string>& notes) {
+DevicePeaks device_peaks(const std::string& device, const device::BackendOptions& options, std::vector<std::string>& notes) {
   const std::string folder = cache_folder();
-  const json key = key_of(device::open_backend(device, {threads, {}})->info());
+  const json key = key_of(device::open_backend(device, options)->info());
   const std::string path = folder.empty() ? "" : file_of(folder, key);
   std::string why;
   if (!folder.empty() && base::kind_of(path)) {
@@ -98,7 +98,7 @@ DevicePeaks device_peaks(const std::string& device, int threads, std::vector<std
     notes.push_back(fmt::format("{}: not used ({}); the device's speed is measured anew", path, why));
   }
   try {
-    const DevicePeaks peaks = pipeline::measure_peaks(device, threads);
+    const DevicePeaks peaks = pipeline::measure_peaks(device, options);
     if (!folder.empty()) keep_peaks(folder, path, key, peaks);
     return peaks;
   } catch (const base::MemoryError&) {

@@ -93,6 +93,7 @@ std::vector<pipeline::NodeProfile> narrower_profile(const Composition& c, const 
 std::unique_ptr<Composition> compose(RunConfig config, bool calibrate) {
   auto c = std::make_unique<Composition>();
   c->config = std::move(config);
+  c->config.pipeline.precision = c->config.train.precision;
   c->warnings = c->config.warnings;
   base::Problems settings;
   c->optimizer = train::make_optimizer(c->config.train.optimizer, "train.optimizer", settings);
@@ -111,7 +112,8 @@ std::unique_ptr<Composition> compose(RunConfig config, bool calibrate) {
   problems.throw_if_any();
   c->warnings.insert(c->warnings.end(), problems.warnings().begin(), problems.warnings().end());
   if (calibrate && c->network->given_costs.empty())
-    c->peaks = device_peaks(c->config.pipeline.device, static_cast<int>(c->config.pipeline.threads), c->warnings);
+    c->peaks = device_peaks(c->config.pipeline.device,
+                            {static_cast<int>(c->config.pipeline.threads), {}, c->config.train.precision}, c->warnings);
   c->costs_from = fmt::format("estimated from operations and bytes at {:.0f} GFLOP/s and {:.0f} GB/s; --profile measures them",
                               c->peaks.convolution_flops / 1e9, c->peaks.memory_bytes / 1e9);
   if (!c->config.pipeline.search) c->plan = plan_with(*c, c->config.pipeline);

@@ -68,6 +68,9 @@ base::FieldSet<PipelineOptions> pipeline_fields(const Catalog& catalog) {
   f.add("threads", &PipelineOptions::threads).range(1, 1024).unit("threads").help("of each stage, on a CPU");
   f.add("bind_threads", &PipelineOptions::bind_threads).help("each thread keeps to a core, when there are enough");
   f.add("device", &PipelineOptions::device).one_of({"cpu", "cuda"}).help("what the stages run on");
+  f.add("devices", &PipelineOptions::devices)
+      .help("a list with the GPU of each stage's device, as in [0, 1]; none: the stages share all GPUs evenly, in order")
+      .raw_schema(R"({"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]})");
   return f;
 }
 
@@ -128,6 +131,19 @@ base::FieldSet<TrainOptions> train_fields() {
   f.add("decay_norms_and_biases", &TrainOptions::decay_norms_and_biases).help("weight decay for norms and biases too");
   f.add("seed", &TrainOptions::seed).at_least(0).help("of initial weights, order, dropout, augmentation");
   f.add("validate_every", &TrainOptions::validate_every).range(0, 1e12).unit("steps").help("0: at the end of each epoch");
+  f.add("precision", &TrainOptions::precision, {"f32", "tf32", "bf16"})
+      .help(
+          "of the factors in convolutions and linear maps; sums and all else are f32. tf32: NVIDIA GPUs; bf16: "
+          "CPUs with AVX-512");
+  f.add("loss_scale", &TrainOptions::loss_scale)
+      .range(0, 1.7014118346046923e38)
+      .help(
+          "a power of two on the loss, so that small gradients do not vanish: halved, and the update left out, when a gradient "
+          "overflows; 0: none");
+  f.add("loss_scale_growth", &TrainOptions::loss_scale_growth)
+      .range(1, 1e12)
+      .unit("steps")
+      .help("without overflow, after which the scale doubles");
   f.add("on_divergence", &TrainOptions::on_divergence)
       .one_of({"stop", "skip"})
       .help("when loss or gradient is not finite: end the run, or leave out the update");

@@ -44,6 +44,10 @@ void MetricsFile::step_done(const train::StepReport& report) {
                       {"seconds_waiting", report.seconds_waiting},
                       {"busy_seconds", std::vector<double>(report.busy_seconds.begin(), report.busy_seconds.end())},
                       {"bubble", report.bubble}};
+  if (report.loss_scale > 0) {
+    line["loss_scale"] = report.loss_scale;
+    line["skipped_updates"] = report.skipped;
+  }
   if (tokens_) {
     line["perplexity"] = number(std::exp(report.loss));
     line["tokens_per_second"] = report.targets_per_second;
@@ -88,7 +92,10 @@ std::string Console::line(const train::StepReport& report) const {
   const double done = static_cast<double>(report.step - first_step_);
   const double left = seconds(Clock::now() - start_) / done * static_cast<double>(report.total_steps - report.step);
   text += fmt::format("  {}  {} left", speed_text(), base::format_duration(left));
-  if (!report.updated) text += "  (not finite: update left out)";
+  if (!report.updated && report.loss_scale > 1)
+    text += fmt::format("  (overflow at loss scale {:g}: update left out)", report.loss_scale);
+  else if (!report.updated)
+    text += "  (not finite: update left out)";
   return text;
 }
 

@@ -29,9 +29,11 @@ int64_t parameters_of(const pipeline::Plan& plan, const pipeline::StagePlan& sta
 }
 
 nlohmann::json memory_json(const pipeline::StageMemory& memory) {
-  return {{"parameters", memory.parameters},   {"gradients", memory.gradients}, {"optimizer", memory.optimizer},
-          {"packed", memory.packed},           {"buffers", memory.buffers},     {"edges", memory.edges},
-          {"activations", memory.activations}, {"working", memory.working},     {"total", memory.total()}};
+  return {{"parameters", memory.parameters},   {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer},     {"packed", memory.packed},
+          {"buffers", memory.buffers},         {"edges", memory.edges},
+          {"activations", memory.activations}, {"working", memory.working},
+          {"staged", memory.staged},           {"total", memory.total()}};
 }
 
 }  // namespace

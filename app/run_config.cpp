@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 namespace gpipe::app {
@@ -53,6 +54,11 @@ void check_length(const RunConfig& config, const Tree& tree, Problems& problems)
                  fmt::format("exactly one of train.epochs and train.steps must be above 0, found epochs {} and steps {}",
                              train.epochs, train.steps));
   }
+  int exponent = 0;
+  if (train.loss_scale > 0 && std::frexp(train.loss_scale, &exponent) != 0.5)
+    problems.add(place_of(tree, "train", "loss_scale"), "train.loss_scale",
+                 fmt::format("wanted a power of two, so that no bit of a gradient changes, found {:g}; {:g} is near",
+                             train.loss_scale, std::ldexp(1.0, exponent - 1)));
   if (train.steps > 0 && train.warmup_steps >= train.steps) {
     problems.warn(place_of(tree, "train", "warmup_steps"), "train.warmup_steps",
                   fmt::format("{} warm-up steps last as long as the run of {} steps", train.warmup_steps, train.steps));

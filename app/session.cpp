@@ -55,6 +55,7 @@ pipeline::PipelineOptions unpiped(pipeline::PipelineOptions options) {
   options.partitions = 1;
   options.balance = {};
   options.speeds = {};
+  options.devices = {};
   options.memory_limit = {};
   options.schedule = "gpipe";
   options.chunks = 0;
@@ -64,18 +65,27 @@ pipeline::PipelineOptions unpiped(pipeline::PipelineOptions options) {
 
 namespace {
 
-train::LoaderOptions first_batch_loader(const Composition& c, FirstBatch::Width width) {
+train::LoaderOptions first_batch_loader(const Composition& c, bool buckets) {
   train::LoaderOptions options = train::training_loader(c.config.data, c.data.normalization, c.config.train.batch_size,
                                                         static_cast<uint64_t>(c.config.train.seed));
-  options.buckets = width == FirstBatch::Width::bucket;
+  options.buckets = buckets;
   return options;
+}
+
+/// Index of the first mini-batch of a bucket that has some.
+int64_t first_of(const Composition& c, int bucket) {
+  train::EpochOrder order = training_order(c);
+  order.begin(static_cast<uint64_t>(c.config.train.seed), 0, c.config.data.shuffle);
+  int64_t index = 0;
+  while (order.batch(index).bucket != bucket) ++index;
+  return index;
 }
 
 }  // namespace
 
-FirstBatch::FirstBatch(const Composition& c, Width width)
-    : loader_(c.data.train, first_batch_loader(c, width)),
-      batch_((loader_.start(0, 0), loader_.next())),
+FirstBatch::FirstBatch(const Composition& c, std::optional<int> bucket)
+    : loader_(c.data.train, first_batch_loader(c, bucket.has_value())),
+      batch_((loader_.start(0, bucket ? first_of(c, *bucket) : 0), loader_.next())),
       results_(static_cast<size_t>(2 * c.network->loss_count() * c.config.train.batch_size)),
       seed_(static_cast<uint64_t>(c.config.train.seed)) {}
 
@@ -103,7 +113,7 @@ std::vector<pipeline::NodeProfile> profile_nodes(const Composition& c, const pip
       graph::initialise(*tensor->spec, tensor->name, static_cast<uint64_t>(c.config.train.seed),
                         std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
   engine.pack();
-  FirstBatch batch(c, FirstBatch::Width::widest);
+  FirstBatch batch(c, std::nullopt);
   pipeline::MiniBatch mini = batch.view();
   mini.samples = 0;  // rows that only fill up the data's last mini-batch take as long as others
   return pipeline::measure_nodes(engine, mini, {});
@@ -160,6 +170,7 @@ train::RunFacts facts_of(const Composition& c, std::string run) {
           c.config.pipeline.micro_batches,
           c.config.pipeline.threads,
           c.config.train.seed,
+          device::name_of(c.config.train.precision),
           std::move(buckets)};
 }
 

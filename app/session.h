@@ -19,9 +19,8 @@ std::unique_ptr<Composition> open_session(const Command& command, const Catalog&
 /// One mini-batch of training data, held by its loader, and the arrays that go with it.
 class FirstBatch {
  public:
-  /// Of the first mini-batch's bucket, or with samples as wide as the widest.
-  enum class Width { bucket, widest };
-  FirstBatch(const Composition& composition, Width width);
+  /// The first of this bucket; without one, of samples that are all as wide as the widest.
+  FirstBatch(const Composition& composition, std::optional<int> bucket);
   pipeline::MiniBatch view();
 
  private:

@@ -74,13 +74,19 @@ class SinusoidalOperation final : public Operation {
         op_(context.backend.sample_add()),
         memory_(context.backend.allocate(static_cast<size_t>(context.inputs[0].elements()) * sizeof(float))),
         table_{memory_->data(), context.inputs[0]} {
-    const int64_t channels = table_.shape[1];
-    for (int64_t t = 0; t < table_.shape[0]; ++t)
+    const auto host = backend_.allocate_pinned(table_.bytes());
+    const TensorView rows{host->data(), table_.shape};
+    const int64_t channels = rows.shape[1];
+    for (int64_t t = 0; t < rows.shape[0]; ++t)
       for (int64_t c = 0; c < channels; ++c) {
         const double angle =
             static_cast<double>(t) / std::pow(10000.0, static_cast<double>(c - c % 2) / static_cast<double>(channels));
-        table_.f32()[t * channels + c] = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
+        rows.f32()[t * channels + c] = static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
       }
+    const auto done = backend_.make_event();
+    backend_.upload(host->data(), table_, *done);
+    backend_.wait(*done);
+    backend_.synchronize();
   }
 
   Needs needs() const override { return {.in_place = true, .gradient_in_place = true, .pass_through = true}; }

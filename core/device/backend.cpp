@@ -28,6 +28,8 @@ std::unique_ptr<Backend> open_backend(const std::string& device, const BackendOp
   throw base::DeviceError("there is no device '{}': known are cpu, cuda and cuda:INDEX", device);
 }
 
+int count_devices(const std::string& kind) { return kind == "cpu" ? 1 : count_cuda(); }
+
 std::vector<std::string> describe_devices() {
   std::vector<std::string> lines = describe_cpu();
   for (std::string& line : describe_cuda()) lines.push_back(std::move(line));

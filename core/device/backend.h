@@ -1,11 +1,15 @@
-// Backend: what one device of a pipeline can do: memory, a thread team or stream, and ops described once per shape.
+// Backend: what one device of a pipeline can do: memory, a thread team or streams, and ops described once per shape.
 //
-// One Backend object belongs to one stage. It is made on any thread; ops are described on any thread, one at a time;
-// ops run only on the thread that called attach_thread(), which is the stage's own.
+// One Backend object belongs to one device of the pipeline. It is made on any thread; ops are described on any thread, one
+// at a time; ops run only on the thread that called attach_thread(), which is the device's own, or while that one is idle.
+//
+// On a host device (a CPU) work is done when its call returns. On others it is queued: ops run in the order of their calls
+// (the *queue*), uploads and sends beside them (the *copy queue*); only events and synchronize() order the two.
 #pragma once
 
 #include "core/device/functors/update.h"
 #include "core/device/ops.h"
+#include "core/device/precision.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +23,7 @@ struct DeviceInfo {
   std::string kind;          // "cpu", "cuda"
   std::string name;          // "AMD EPYC ...", "NVIDIA H200"
   int64_t memory_bytes = 0;  // total; 0 = unknown
+  int64_t free_bytes = 0;    // of a device with memory of its own, when it was opened
   std::string library;       // "oneDNN 2.6.3"
   int threads = 1;
 };
@@ -34,6 +39,15 @@ class Memory {
   virtual size_t bytes() const = 0;
 };
 
+/// A mark in a device's queue that queues of other devices can wait for; each record() moves it.
+class Event {
+ public:
+  Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  virtual ~Event() = default;
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -42,9 +56,32 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual const DeviceInfo& info() const = 0;
+  /// Whether the device's memory is the host's, and work is done when its call returns.
+  virtual bool is_host() const = 0;
   virtual std::unique_ptr<Memory> allocate(size_t bytes) = 0;
+  /// Memory of the host that uploads and downloads are fast from.
+  virtual std::unique_ptr<Memory> allocate_pinned(size_t bytes) = 0;
   /// Makes the calling thread this stage's: sizes its team and binds it to the stage's cores.
   virtual void attach_thread() = 0;
+
+  virtual std::unique_ptr<Event> make_event() = 0;
+  virtual void record(Event& event) = 0;
+  /// Later work of the queue starts after what came before the event's last record(), on whatever device that was.
+  virtual void wait(const Event& event) = 0;
+  /// Seconds between two events of this device that have happened; 0 on a host device.
+  virtual double seconds_between(const Event& start, const Event& end) = 0;
+  /// On the copy queue, which does not wait for ops; `from` is pinned and stays as it is until `done`.
+  virtual void upload(const std::byte* from, const TensorView& to, Event& done) = 0;
+  /// In the queue; `to` is pinned and may be read after synchronize().
+  virtual void download(const TensorView& from, std::byte* to) = 0;
+  /// To memory of a device that this one does not reach: on the copy queue, after the queue so far; then `done`.
+  virtual void send(const TensorView& from, const Backend& receiver, std::byte* to, Event& done) = 0;
+  /// In the queue: copies from memory of `owner`, which is idle and may be this device.
+  virtual void receive(const Backend& owner, const TensorView& from, const TensorView& to) = 0;
+  /// Whether ops of this device may read and write memory of the other.
+  virtual bool reaches(const Backend& other) const = 0;
+  /// The host waits for all work so far. Throws what went wrong in it; on a host device nothing is left to wait for.
+  virtual void synchronize() = 0;
 
   virtual std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec&, const Batches&) = 0;
   virtual std::unique_ptr<WeightedOp> transposed_convolution(const TransposedConvolutionSpec&, const Batches&) = 0;
@@ -72,8 +109,8 @@ class Backend {
   virtual void copy(const TensorView& from, const TensorView& to) = 0;
   virtual void fill(const TensorView& to, float value) = 0;
   virtual void swap(const TensorView& a, const TensorView& b) = 0;
-  /// Sum of squares in double, in an order that does not depend on the number of threads.
-  virtual double sum_of_squares(const TensorView& x) = 0;
+  /// Sum of squares in double, in an order that does not depend on the number of threads, to memory of the device.
+  virtual void sum_of_squares(const TensorView& x, double* out) = 0;
   /// weight, gradient and as many slots as the rule has (one more with UpdateCommon::averaging), all of the weight's size; the
   /// gradient is left as it is.
   virtual void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
@@ -83,10 +120,13 @@ class Backend {
 struct BackendOptions {
   int threads = 1;
   std::vector<int> cores;  // to bind the team to; empty: not bound
+  Precision precision = Precision::f32;
 };
 
-/// "cpu" or "cuda:0". Throws DeviceError (exit 9) when the device is not there.
+/// "cpu" or "cuda:0". Throws DeviceError (exit 9) when the device is not there, ConfigError for a precision it has not.
 std::unique_ptr<Backend> open_backend(const std::string& device, const BackendOptions& options);
+/// How many devices of a kind there are: 1 of "cpu", GPUs of "cuda" (0 without a driver).
+int count_devices(const std::string& kind);
 /// What `gpipe-train devices` prints: a line a device, and for an absent kind one sentence that says why.
 std::vector<std::string> describe_devices();
 

@@ -12,8 +12,9 @@ namespace gpipe::device {
 std::unique_ptr<Backend> open_cpu(const BackendOptions& options);
 std::vector<std::string> describe_cpu();
 
-/// A build without CUDA has no_cuda.cpp behind these two.
+/// A build without CUDA has no_cuda.cpp behind these.
 std::unique_ptr<Backend> open_cuda(int index, const BackendOptions& options);
+int count_cuda();  // 0 where there is no driver
 std::vector<std::string> describe_cuda();
 
 }  // namespace gpipe::device

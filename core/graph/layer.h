@@ -73,7 +73,7 @@ struct Pass {
   int64_t mini_batch_targets = 0;  // of the whole mini-batch: what the loss is averaged over (samples, or real tokens)
   double progress = 0;             // share of the run's steps that are done, [0, 1)
   int64_t node = 0;                // index in the network's node list; the same for every partition
-  double loss_weight = 1;          // of the node, if it is a loss
+  double loss_weight = 1;          // of the node, if it is a loss; times what scales all losses
 };
 
 /// Parameters of one node as its stage holds them, in the order of Layer::parameters / buffers.

@@ -1,6 +1,7 @@
 // From a cut to a plan: operations, edges, programs, memory.
 #include "core/pipeline/plan_parts.h"
 #include "core/pipeline/recompute.h"
+#include "core/pipeline/staging.h"
 
 #include <algorithm>
 
@@ -46,6 +47,40 @@ std::vector<StageCost> stage_costs(const Plan& plan, const std::vector<int>& dev
   return costs;
 }
 
+/// Slots behind what is fixed: of what arrives, and of what is written here and then sent. Those of narrower buckets are the
+/// same.
+void place_edges(Plan& plan) {
+  const auto stage_of = [&](int index) -> StagePlan& { return plan.stages[static_cast<size_t>(index)]; };
+  for (StagePlan& stage : plan.stages) stage.memory.edges = 0;
+  for (EdgePlan& edge : plan.edges) {
+    const auto place = [&](int index) {
+      StageMemory& memory = stage_of(index).memory;
+      const size_t at = memory.fixed() + memory.edges;
+      memory.edges += edge.slot_bytes * static_cast<size_t>(edge.slots);
+      return at;
+    };
+    edge.sent = !stage_of(edge.from).backend->reaches(*stage_of(edge.to).backend);
+    edge.offset = place(edge.to);
+    if (edge.sent) edge.sender_offset = place(edge.from);
+  }
+  for (const auto& narrower : plan.narrower)
+    for (size_t i = 0; i < plan.edges.size(); ++i) {
+      narrower->edges[i].sent = plan.edges[i].sent;
+      narrower->edges[i].offset = plan.edges[i].offset;
+      narrower->edges[i].sender_offset = plan.edges[i].sender_offset;
+    }
+}
+
+/// What a stage on a device with memory of its own has of other memory there; whatever is kept, it touches the same arrays.
+void place_staged(Plan& plan, int index) {
+  StagePlan& stage = plan.stages[static_cast<size_t>(index)];
+  if (stage.backend->is_host()) return;
+  size_t parameters = 0;
+  for (int node = stage.first_node; node < stage.last_node; ++node)
+    parameters += plan.network.nodes[static_cast<size_t>(node)].parameters.size();
+  stage.memory.staged = staged_bytes(plan, staged_arrays(program_of(plan, index, {})), parameters) + tied_copy_bytes(plan, index);
+}
+
 void make_stages(Plan& plan, const device::Batches& batches, const Operations* planned) {
   const PipelineOptions& options = plan.options;
   const int threads = static_cast<int>(options.threads);
@@ -53,7 +88,8 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
   std::vector<std::shared_ptr<device::Backend>> backends;
   for (int device = 0; device < devices; ++device)
     backends.push_back(device::open_backend(
-        options.device, {threads, options.bind_threads ? cores_of_device(device, devices, threads) : std::vector<int>{}}));
+        plan.devices.names[static_cast<size_t>(device)],
+        {threads, options.bind_threads ? cores_of_device(device, devices, threads) : std::vector<int>{}, options.precision}));
   for (int index = 0; index < plan.schedule.stages; ++index) {
     StagePlan& stage = plan.stages.emplace_back();
     stage.first_node = plan.boundaries[static_cast<size_t>(index)];
@@ -65,19 +101,9 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
     else
       stage.operations = plan_operations(plan.network, *stage.backend, batches, stage.first_node, stage.last_node);
     stage.memory = fixed_memory(plan.network, stage, plan.optimizer_slots);
-    for (const EdgePlan& edge : plan.edges)
-      if (edge.to == index) stage.memory.edges += edge.slot_bytes * static_cast<size_t>(edge.slots);
   }
-}
-
-/// In the arena they follow what is fixed, receiver by receiver.
-void place_edges(Plan& plan) {
-  std::vector<size_t> next;
-  for (const StagePlan& stage : plan.stages) next.push_back(stage.memory.fixed());
-  for (EdgePlan& edge : plan.edges) {
-    edge.offset = next[static_cast<size_t>(edge.to)];
-    next[static_cast<size_t>(edge.to)] += edge.slot_bytes * static_cast<size_t>(edge.slots);
-  }
+  place_edges(plan);
+  for (int index = 0; index < plan.schedule.stages; ++index) place_staged(plan, index);
 }
 
 /// `rematerialize: auto`: what each stage keeps, and whether it recomputes at all then.
@@ -190,9 +216,7 @@ std::unique_ptr<Plan> assemble(const Outline& outline, Boundaries boundaries, co
     first.memory.working = std::max(first.memory.working, stage.program.working_bytes);
   }
   for (const NarrowerBucket& bucket : outline.request.narrower) add_bucket(*plan, bucket, kept.keep);
-  place_edges(*plan);
-  for (const auto& narrower : plan->narrower)
-    for (size_t i = 0; i < plan->edges.size(); ++i) narrower->edges[i].offset = plan->edges[i].offset;
+  if (!plan->narrower.empty()) place_edges(*plan);  // there may be more packed copies in front of them now
   return plan;
 }
 

@@ -19,15 +19,17 @@ constexpr double k_seconds_each = 0.08;
 
 /// The shortest of the runs that fit the time, the first one left out.
 template <class Work>
-double best_seconds(Work work) {
+double best_seconds(device::Backend& backend, Work work) {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   work();
+  backend.synchronize();
   double best = std::numeric_limits<double>::infinity();
   const auto start = Clock::now();
   do {
     const auto before = Clock::now();
     work();
+    backend.synchronize();
     best = std::min(best, since(before));
   } while (since(start) < k_seconds_each);
   return std::max(best, 1e-9);
@@ -65,7 +67,7 @@ double seconds_of(device::Backend& backend, device::WeightedOp& op, const Shape&
   backend.fill(x, 0.5F);  // ordinary numbers: nothing that a processor could be slower or faster with
   backend.fill(weight, 0.5F);
   if (packed != nullptr) op.pack_weight(weight, packed, workspace);
-  return best_seconds([&] { op.forward(x, {weight, packed}, {}, y, workspace); });
+  return best_seconds(backend, [&] { op.forward(x, {weight, packed}, {}, y, workspace); });
 }
 
 DevicePeaks measure(device::Backend& backend) {
@@ -103,15 +105,15 @@ DevicePeaks measure(device::Backend& backend) {
     const TensorView a = room.take(shape);
     const TensorView b = room.take(shape);
     backend.fill(b, 0.5F);  // pages that were never written are all one
-    peaks.memory_bytes = 3.0 * static_cast<double>(a.bytes()) / best_seconds([&] { backend.add(a, b, a); });
+    peaks.memory_bytes = 3.0 * static_cast<double>(a.bytes()) / best_seconds(backend, [&] { backend.add(a, b, a); });
   }
   return peaks;
 }
 
 }  // namespace
 
-DevicePeaks measure_peaks(const std::string& device, int threads) {
-  const auto backend = device::open_backend(device, {threads, {}});
+DevicePeaks measure_peaks(const std::string& device, const device::BackendOptions& options) {
+  const auto backend = device::open_backend(device, options);
   DevicePeaks peaks;
   std::exception_ptr error;
   std::thread([&] {

@@ -1,6 +1,7 @@
 // What a device reaches at its best, measured in a fraction of a second. One call at a time.
 #pragma once
 
+#include "core/device/backend.h"
 #include "core/pipeline/estimate.h"
 
 #include <string>
@@ -8,8 +9,8 @@
 namespace gpipe::pipeline {
 
 /// Runs a convolution (3x3, 64 channels, 28x28), a linear map (1024 to 1024) and an addition too large for the caches, on a
-/// thread of its own with `threads` threads, for about 0.1 s each, and takes the best of each. DeviceError when the device
+/// thread of its own, for about 0.1 s each, and takes the best of each. DeviceError when the device
 /// is not there, MemoryError when it has no 64 MiB to spare.
-DevicePeaks measure_peaks(const std::string& device, int threads);
+DevicePeaks measure_peaks(const std::string& device, const device::BackendOptions& options);
 
 }  // namespace gpipe::pipeline

@@ -2,10 +2,12 @@
 
 #include "core/base/fields.h"
 #include "core/base/scalar.h"
+#include "core/device/backend.h"
 #include "core/pipeline/options.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 namespace gpipe::pipeline {
@@ -33,6 +35,34 @@ int64_t read_bytes(const base::Tree& tree, const std::string& path, base::Proble
 }
 
 }  // namespace
+
+std::vector<std::string> device_names(const PipelineOptions& options, int devices, base::Problems& problems) {
+  const std::string path = "pipeline.devices";
+  std::vector<std::string> names;
+  if (options.devices.is_null()) {
+    const int gpus = options.device == "cuda" ? std::max(1, std::min(device::count_devices("cuda"), devices)) : 0;
+    for (int i = 0; i < devices; ++i)
+      names.push_back(gpus == 0 ? options.device : fmt::format("{}:{}", options.device, i * gpus / devices));
+    return names;
+  }
+  if (options.device != "cuda") {
+    problems.add(options.devices.where(), path, "it names GPUs, and pipeline.device is cpu; leave it out, or set device: cuda");
+  } else if (!options.devices.is_list()) {
+    problems.add(options.devices.where(), path,
+                 fmt::format("wanted a list with the index of a GPU for each stage's device, as in [0, 1], found {}",
+                             options.devices.found()));
+  } else if (one_each(options.devices, path, devices, problems)) {
+    base::FieldInfo info;
+    info.low = 0;
+    info.high = 1023;
+    for (size_t i = 0; i < options.devices.items().size(); ++i) {
+      const auto index = base::detail::read_integer(options.devices.items()[i], fmt::format("{}.{}", path, i), info, problems);
+      names.push_back(fmt::format("cuda:{}", index.value_or(0)));
+    }
+  }
+  names.resize(static_cast<size_t>(devices), options.device);
+  return names;
+}
 
 DeviceList read_devices(const PipelineOptions& options, int devices, int64_t own_memory, base::Problems& problems) {
   DeviceList out;

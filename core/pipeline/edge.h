@@ -3,11 +3,18 @@
 // The slots lie in the receiver's arena; the sender writes its result straight into one, so nothing is copied between
 // stages of one process. Micro-batch i uses slot i % slots. Two counters that only grow within a mini-batch say how far
 // sender and receiver are; both go through the micro-batches in ascending order. One sender thread, one receiver thread.
+//
+// Where devices queue their work, a slot has two events beside the counters, recorded before they grow: the counters say
+// that the other side has queued its work, the events that it is done.
 #pragma once
+
+#include "core/device/backend.h"
 
 #include <atomic>
 #include <cstddef>
 #include <limits>
+#include <memory>
+#include <vector>
 
 namespace gpipe::pipeline {
 
@@ -22,13 +29,28 @@ struct EdgePlan {
   int slots = 1;
   size_t slot_bytes = 0;  // of the largest micro-batch, a multiple of 64
   size_t offset = 0;      // of slot 0 in the receiver's arena
+  /// The sender's device does not reach the receiver's memory: it writes into slots of its own, which are sent.
+  bool sent = false;
+  size_t sender_offset = 0;  // of these, in the sender's arena
 };
 
 class Edge {
  public:
-  /// Between mini-batches only, while no stage runs.
-  void reset(int slots) {
+  /// Before the first mini-batch.
+  void open(int slots, device::Backend& sender, device::Backend& receiver) {
     slots_ = slots;
+    if (sender.is_host()) return;
+    for (int slot = 0; slot < slots; ++slot) {
+      filled_.push_back(sender.make_event());
+      freed_.push_back(receiver.make_event());
+    }
+  }
+  /// On devices that queue their work: of the slot of a micro-batch.
+  device::Event& filled(int micro) const { return *filled_[static_cast<size_t>(micro % slots_)]; }
+  device::Event& freed(int micro) const { return *freed_[static_cast<size_t>(micro % slots_)]; }
+
+  /// Between mini-batches only, while no stage runs.
+  void reset() {
     published_.store(0, std::memory_order_relaxed);
     released_.store(0, std::memory_order_relaxed);
   }
@@ -66,6 +88,7 @@ class Edge {
   std::atomic<int> published_{0};
   std::atomic<int> released_{0};
   int slots_ = 1;
+  std::vector<std::unique_ptr<device::Event>> filled_, freed_;
 };
 
 }  // namespace gpipe::pipeline

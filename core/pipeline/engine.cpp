@@ -46,9 +46,8 @@ Engine::Engine(const Plan& plan)
       stage.share_working_memory(*first);
     });
   }
-  for (const EdgePlan& edge : plan.edges) edge_bases_.push_back(stages_[static_cast<size_t>(edge.to)]->edge_base(edge));
+  open_edges();
   for (const auto& stage : stages_) {
-    stage->bind(&edges_, edge_bases_, &aborted_);
     first_parameter_.push_back(parameter_count_);
     parameter_count_ += stage->parameter_count();
     for (size_t i = 0; i < stage->parameter_count(); ++i) tensors_.push_back(&stage->tensors()[i]);
@@ -79,6 +78,20 @@ Engine::Engine(const Plan& plan)
   }
 }
 
+void Engine::open_edges() {
+  std::vector<std::vector<SlotBase>> slots(stages_.size(), std::vector<SlotBase>(edges_.size()));
+  for (size_t index = 0; index < edges_.size(); ++index) {
+    const EdgePlan& edge = plan_.edges[index];
+    const auto from = static_cast<size_t>(edge.from), to = static_cast<size_t>(edge.to);
+    edges_[index].open(edge.slots, *plan_.stages[from].backend, *plan_.stages[to].backend);
+    std::byte* const received = stages_[to]->memory() + edge.offset;
+    slots[to][index] = {received, nullptr};
+    slots[from][index] =
+        edge.sent ? SlotBase{stages_[from]->memory() + edge.sender_offset, received} : SlotBase{received, nullptr};
+  }
+  for (size_t stage = 0; stage < stages_.size(); ++stage) stages_[stage]->bind(&edges_, std::move(slots[stage]), &aborted_);
+}
+
 Engine::~Engine() {
   {
     const std::lock_guard lock(mutex_);
@@ -86,6 +99,11 @@ Engine::~Engine() {
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  for (const auto& stage : stages_) {
+    try {
+      stage->settle();                  // memory that queued work uses must not go
+    } catch (const std::exception&) {}  // NOLINT: what failed has been reported, or nobody waits for it any more
+  }
 }
 
 void Engine::note_busy(int device) {
@@ -133,7 +151,7 @@ void Engine::fail(std::exception_ptr error) {
 
 void Engine::dispatch(Job job) {
   if (aborted_ && first_error_) std::rethrow_exception(first_error_);
-  for (size_t i = 0; i < edges_.size(); ++i) edges_[i].reset(plan_.edges[i].slots);
+  for (Edge& edge : edges_) edge.reset();
   std::unique_lock lock(mutex_);
   job_ = job;
   ++job_number_;
@@ -186,35 +204,35 @@ void Engine::decide() {
   result_.loss = loss / targets;
   result_.auxiliary_loss = auxiliary / targets;
   result_.hits = static_cast<int64_t>(hits);
-  result_.gradient_norm = std::sqrt(squares);
+  result_.gradient_norm = std::sqrt(squares) / batch_->loss_scale;
   result_.finite = std::isfinite(result_.loss) && std::isfinite(result_.auxiliary_loss) && std::isfinite(result_.gradient_norm);
   const bool clip = clip_norm_ > 0 && result_.gradient_norm > clip_norm_;
-  gradient_scale_ = clip ? static_cast<float>(clip_norm_ / result_.gradient_norm) : 1.0F;
+  gradient_scale_ =
+      (clip ? static_cast<float>(clip_norm_ / result_.gradient_norm) : 1.0F) / static_cast<float>(batch_->loss_scale);
 }
 
 void Engine::make_gradients(int device) {
   using enum TaskObserver::Part;
-  const auto sum = [this](size_t index, Stage& stage) {
-    stage.sum_gradients(std::span(sums_of_squares_).subspan(first_parameter_[index], stage.parameter_count()));
+  const auto sums_of = [this](size_t index, Stage& stage) {
+    return std::span(sums_of_squares_).subspan(first_parameter_[index], stage.parameter_count());
   };
-  if (ties_.empty()) {
-    for_stages_of(device, [&](size_t index, Stage& stage) {
-      stage.part(gradients, [&] {
-        stage.finish_gradients();
-        sum(index, stage);
-      });
-    });
-    return;
-  }
-  for_stages_of(device, [](size_t, Stage& stage) { stage.part(gradients, [&] { stage.finish_gradients(); }); });
-  arrive_and_wait([] {});
   for_stages_of(device, [&](size_t index, Stage& stage) {
     stage.part(gradients, [&] {
-      for (const PlacedTie& placed : ties_)
-        if (placed.owner == index) stage.add_tied_gradient(placed.tie, *stages_[placed.user]);
-      sum(index, stage);
+      stage.finish_gradients();
+      if (ties_.empty()) stage.sum_gradients(sums_of(index, stage));
     });
   });
+  if (!ties_.empty()) {
+    meet(device);
+    for_stages_of(device, [&](size_t index, Stage& stage) {
+      stage.part(gradients, [&] {
+        for (const PlacedTie& placed : ties_)
+          if (placed.owner == index) stage.add_tied_gradient(placed.tie, *stages_[placed.user]);
+        stage.sum_gradients(sums_of(index, stage));
+      });
+    });
+  }
+  for_stages_of(device, [&](size_t index, Stage& stage) { stage.finish(*batch_, true, sums_of(index, stage)); });
 }
 
 void Engine::update(int device) {
@@ -223,24 +241,25 @@ void Engine::update(int device) {
     for (device::Update& rule : mine) std::visit([this](auto& r) { r.common.gradient_scale = gradient_scale_; }, rule);
     stage.update(mine);
   };
-  if (ties_.empty()) {
-    for_stages_of(device, [&](size_t index, Stage& stage) {
-      stage.part(TaskObserver::Part::update, [&] {
-        apply(index, stage);
-        stage.finish_update();
-      });
+  for_stages_of(device, [&](size_t index, Stage& stage) {
+    stage.part(TaskObserver::Part::update, [&] {
+      apply(index, stage);
+      if (ties_.empty()) stage.finish_update();
     });
-    return;
-  }
-  for_stages_of(device,
-                [&](size_t index, Stage& stage) { stage.part(TaskObserver::Part::update, [&] { apply(index, stage); }); });
-  arrive_and_wait([] {});
+  });
+  if (ties_.empty()) return;
+  meet(device);
   for_stages_of(device, [&](size_t index, Stage& stage) {
     stage.part(TaskObserver::Part::update, [&] {
       copy_tied_parameters(index);
       stage.finish_update();
     });
   });
+}
+
+void Engine::meet(int device) {
+  for_stages_of(device, [](size_t, Stage& stage) { stage.settle(); });
+  arrive_and_wait([] {});
 }
 
 StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update> rules, double clip_norm) {
@@ -251,7 +270,7 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
   clip_norm_ = clip_norm;
   arrived_ = 0;
   run_on_all([this](int device) {
-    for_stages_of(device, [this](size_t, Stage& stage) { stage.begin(batch_->bucket); });
+    for_stages_of(device, [this](size_t, Stage& stage) { stage.begin(*batch_); });
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       stages_[static_cast<size_t>(task.stage)]->train(task, *batch_);
     make_gradients(device);
@@ -266,9 +285,10 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
 void Engine::evaluate(const MiniBatch& batch) {
   // The forwards of the rows in their order: what waits for what is a part of what it was in training.
   run_on_all([this, &batch](int device) {
-    for_stages_of(device, [&batch](size_t, Stage& stage) { stage.begin(batch.bucket); });
+    for_stages_of(device, [&batch](size_t, Stage& stage) { stage.begin(batch); });
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       if (task.work == Work::forward) stages_[static_cast<size_t>(task.stage)]->evaluate(task.micro, batch);
+    for_stages_of(device, [&batch](size_t, Stage& stage) { stage.finish(batch, false, {}); });
     note_busy(device);
   });
 }
@@ -279,17 +299,32 @@ void Engine::copy_tied_parameters(size_t stage) {
 }
 
 void Engine::pack() {
+  run_on_all([this](int device) { for_stages_of(device, [](size_t, Stage& stage) { stage.push(); }); });
+  take_in_parameters();
+}
+
+void Engine::take_in_parameters() {
   run_on_all([this](int device) {
     for_stages_of(device, [this](size_t index, Stage& stage) {
       copy_tied_parameters(index);
       stage.pack();
+      stage.settle();
     });
   });
 }
 
 void Engine::swap_averages() {
-  run_on_all([this](int device) { for_stages_of(device, [](size_t, Stage& stage) { stage.swap_averages(); }); });
-  pack();
+  run_on_all([this](int device) {
+    for_stages_of(device, [](size_t, Stage& stage) {
+      stage.swap_averages();
+      stage.settle();
+    });
+  });
+  take_in_parameters();
+}
+
+void Engine::fetch(bool gradients) {
+  run_on_all([this, gradients](int device) { for_stages_of(device, [&](size_t, Stage& stage) { stage.fetch(gradients); }); });
 }
 
 void Engine::set_observer(InstructionObserver* observer) {

@@ -46,8 +46,12 @@ class Engine {
   void swap_averages();
   /// Must follow every write to tensors() from outside.
   void pack();
+  /// Must come before a read of tensors() from outside, if a step, evaluation or swap came since the last one: brings what
+  /// devices with memory of their own hold; gradients only if wanted. Nothing to do on CPUs.
+  void fetch(bool gradients = false);
 
-  /// Parameters in the order of the network, then the running averages likewise; the same for every partition.
+  /// In memory of the host: parameters in the order of the network, then the running averages likewise; the same for every
+  /// partition.
   const std::vector<StateTensor*>& tensors() const { return tensors_; }
   size_t parameter_count() const { return parameter_count_; }
 
@@ -77,6 +81,11 @@ class Engine {
   template <class F>
   void arrive_and_wait(F&& decision);
   void decide();
+  void open_edges();
+  /// The stages of all devices have done all they were asked to before any goes on.
+  void meet(int device);
+  /// Tied copies and packed ones, after parameters have changed.
+  void take_in_parameters();
   void make_gradients(int device);
   void update(int device);
   /// Of those that the stage uses.
@@ -85,7 +94,6 @@ class Engine {
   const Plan& plan_;
   std::vector<std::unique_ptr<Stage>> stages_;
   std::vector<Edge> edges_;
-  std::vector<std::byte*> edge_bases_;
   std::vector<StateTensor*> tensors_;
   size_t parameter_count_ = 0;
   struct PlacedTie {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/base/tree.h"
+#include "core/device/precision.h"
 #include "core/pipeline/partition.h"
 
 #include <array>
@@ -28,11 +29,13 @@ struct PipelineOptions {
   int64_t chunks = 0;           // V, stages on a device; 0: the schedule's own, 2 where it takes any
   double activation_limit = 0;  // activations of whole devices, for schedules that fill gaps; 0: K
   Rematerialize rematerialize = Rematerialize::full;
-  int64_t threads = 1;                    // per stage
-  bool bind_threads = true;               // to cores, when there are enough for all stages
-  std::string device = "cpu";             // cpu | cuda
-  bool search = false;                    // take what core/pipeline/search.h finds fastest
-  std::vector<std::string> search_keeps;  // of partitions, micro_batches, schedule, rematerialize
+  int64_t threads = 1;         // per stage
+  bool bind_threads = true;    // to cores, when there are enough for all stages
+  std::string device = "cpu";  // cpu | cuda
+  base::Tree devices;          // of cuda: null, or a list with the index of the GPU of each device of the pipeline
+  device::Precision precision = device::Precision::f32;  // train.precision
+  bool search = false;                                   // take what core/pipeline/search.h finds fastest
+  std::vector<std::string> search_keeps;                 // of partitions, micro_batches, schedule, rematerialize
 };
 
 }  // namespace gpipe::pipeline

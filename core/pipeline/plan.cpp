@@ -5,6 +5,7 @@
 #include "core/pipeline/plan_parts.h"
 
 #include <algorithm>
+#include <limits>
 #include <sched.h>
 
 namespace gpipe::pipeline {
@@ -50,13 +51,30 @@ std::vector<int> cores_of_device(int device, int devices, int threads) {
 
 namespace {
 
+/// What a GPU has beside arenas: libraries and kernels, and what each device of the pipeline on it works in.
+constexpr int64_t k_reserve_of_gpu = int64_t{512} << 20, k_reserve_of_device = int64_t{64} << 20;
+
+/// Memory of each of the pipeline's devices, of the smallest: those that are the same machine or GPU share it.
+int64_t memory_of(const std::vector<std::string>& names, device::Precision precision) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0 && names[i] == names[i - 1]) continue;  // seen
+    const device::DeviceInfo info = device::open_backend(names[i], {.precision = precision})->info();
+    const int64_t sharing = std::count(names.begin(), names.end(), names[i]);
+    const int64_t all =
+        info.free_bytes > 0 ? info.free_bytes - k_reserve_of_gpu - sharing * k_reserve_of_device : info.memory_bytes;
+    least = std::min(least, std::max<int64_t>(all, sharing) / sharing);
+  }
+  return least;
+}
+
 DeviceList devices_of(const PipelineOptions& options) {
   base::Problems problems;
-  const device::DeviceInfo info = device::open_backend(options.device, {})->info();
   const int devices = static_cast<int>(options.partitions);
-  // The devices of a pipeline on CPUs share the machine's memory.
-  const int64_t own = info.kind == "cpu" ? info.memory_bytes / devices : info.memory_bytes;
-  DeviceList list = read_devices(options, devices, own, problems);
+  const std::vector<std::string> names = device_names(options, devices, problems);
+  problems.throw_if_any();
+  DeviceList list = read_devices(options, devices, memory_of(names, options.precision), problems);
+  list.names = names;
   problems.throw_if_any();
   return list;
 }
@@ -78,7 +96,8 @@ std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest
   Outline outline{network, request, type, rows, std::move(micro_batches), request.costs, devices_of(options), type.make(rows)};
   if (outline.costs.empty()) outline.costs = estimated_profile(network, {}, batches.front(), request.optimizer_slots);
   if (request.operations != nullptr) return assemble(outline, cut(outline, *request.operations), request.operations);
-  const auto backend = device::open_backend(options.device, {static_cast<int>(options.threads), {}});
+  const auto backend =
+      device::open_backend(outline.devices.names.front(), {static_cast<int>(options.threads), {}, options.precision});
   const Operations look = plan_operations(network, *backend, batches, 0, network.loss_node() + 1);
   return assemble(outline, cut(outline, look), nullptr);
 }

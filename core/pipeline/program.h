@@ -53,12 +53,13 @@ struct StageMemory {
   size_t parameters = 0, gradients = 0, optimizer = 0;
   size_t packed = 0;       // the device's own copies of weights, and of their gradients; of narrower buckets those not shared
   size_t buffers = 0;      // running averages, and what gathers them over a mini-batch
-  size_t edges = 0;        // slots for what arrives from other stages
+  size_t edges = 0;        // slots for what arrives from other stages, and for what has to be sent to them
   size_t activations = 0;  // kept from forward to backward: slots x one micro-batch
   size_t working = 0;      // one micro-batch's forward, recompute and backward, workspaces included; the first stage of a
                            // device has that of the largest, for all of them
+  size_t staged = 0;       // the caller's arrays on a device with memory of its own
   size_t fixed() const { return parameters + gradients + optimizer + packed + buffers; }
-  size_t total() const { return fixed() + edges + activations + working; }
+  size_t total() const { return fixed() + edges + activations + working + staged; }
 };
 
 /// Memory of which every micro-batch between two of its tasks has a slot: micro-batch i has slot i % slots.

@@ -82,6 +82,7 @@ class Planner {
     unpiped.balance = {};
     unpiped.rematerialize = Rematerialize::none;
     unpiped.speeds = {};
+    unpiped.devices = {};
     unpiped.memory_limit = {};
     if (request.costs) costs_ = request.costs(micro_batches);
     unpiped_ = make_plan(request.network, {unpiped, request.batch_size, request.optimizer_slots, costs_});
@@ -133,6 +134,7 @@ std::vector<Candidate> search(const SearchRequest& request) {
       options.balance = {};
       shorten(options.speeds, devices);
       shorten(options.memory_limit, devices);
+      shorten(options.devices, devices);
       for (const PipelineOptions& variant : variants(options)) {
         try {
           candidates.push_back(planner.candidate(variant));

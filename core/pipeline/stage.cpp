@@ -13,9 +13,10 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-Stage::Stage(const Plan& plan, int index) : plan_(plan), stage_plan_(plan.stages[static_cast<size_t>(index)]), index_(index) {
+Stage::Stage(const Plan& plan, int index)
+    : plan_(plan), stage_plan_(plan.stages[static_cast<size_t>(index)]), index_(index), host_(backend().is_host()) {
   try {
-    memory_ = stage_plan_.backend->allocate(stage_plan_.memory.total());
+    memory_ = backend().allocate(stage_plan_.memory.total());
   } catch (base::Error& error) {
     error.add_context(fmt::format("stage {}", index));
     throw;
@@ -25,6 +26,13 @@ Stage::Stage(const Plan& plan, int index) : plan_(plan), stage_plan_(plan.stages
   now_ = &buckets_.front();
   lay_out_fixed_memory();
   for (const Bucket& bucket : buckets_) reserve_views(bucket.stage.program);
+  if (host_) return;
+  make_mirrors();
+  fetch(true);  // running averages have their first values
+  clock_ = std::make_unique<QueueClock>(backend());
+  std::byte* const end = memory_->data() + memory_->bytes();
+  tied_copy_ = end - tied_copy_bytes(plan, index);
+  staging_ = std::make_unique<Staging>(plan, stage_plan_, parameter_count_, end - stage_plan_.memory.staged);
 }
 
 void Stage::reserve_views(const StageProgram& program) {
@@ -68,7 +76,7 @@ void Stage::lay_out_fixed_memory() {
     for (const graph::BufferSpec& spec : node.buffers) {
       memory.buffers.push_back(take(spec.shape));
       averages.push_back({node.name + "." + spec.name, memory.buffers.back(), {}, {}, nullptr, index});
-      stage_plan_.backend->fill(memory.buffers.back(), spec.initial);
+      backend().fill(memory.buffers.back(), spec.initial);
     }
     std::byte* batch_state = take_bytes(operation(index).batch_state_bytes());
     for (Bucket& bucket : buckets_) {
@@ -88,7 +96,8 @@ void Stage::lay_out_fixed_memory() {
   tensors_.insert(tensors_.end(), std::make_move_iterator(averages.begin()), std::make_move_iterator(averages.end()));
   tasks_base_ = next + stage_plan_.memory.edges;
   working_base_ = tasks_base_ + stage_plan_.memory.activations;
-  GP_CHECK_EQ(static_cast<size_t>(tasks_base_ - memory_->data()) + stage_plan_.memory.activations + stage_plan_.memory.working,
+  GP_CHECK_EQ(static_cast<size_t>(tasks_base_ - memory_->data()) + stage_plan_.memory.activations + stage_plan_.memory.working +
+                  stage_plan_.memory.staged,
               memory_->bytes());
 }
 
@@ -100,18 +109,21 @@ std::byte* Stage::address(const Place& place, const graph::Pass& pass, const Min
     case Place::Kind::arena: return tasks_base_ + place.offset + static_cast<size_t>(pass.micro % place.slots) * place.stride;
     case Place::Kind::edge: {
       const EdgePlan& edge = now_->plan.edges[static_cast<size_t>(place.index)];
-      return edge_bases_[static_cast<size_t>(place.index)] + static_cast<size_t>(pass.micro % edge.slots) * edge.slot_bytes;
+      return slots_[static_cast<size_t>(place.index)].slots + static_cast<size_t>(pass.micro % edge.slots) * edge.slot_bytes;
     }
-    case Place::Kind::input: return batch.input + rows;
-    case Place::Kind::target: return batch.target + rows;
+    case Place::Kind::input: return (host_ ? batch.input : staging_->input()) + rows;
+    case Place::Kind::target: return (host_ ? batch.target : staging_->target()) + rows;
     case Place::Kind::result: {  // one block of [N, 2] after the other
       const auto block = static_cast<size_t>(place.index) * static_cast<size_t>(plan_.micro_batches.mini_batch) * sample_bytes;
-      return reinterpret_cast<std::byte*>(batch.results) + block + rows;
+      return (host_ ? reinterpret_cast<std::byte*>(batch.results) : staging_->results()) + block + rows;
     }
-    case Place::Kind::prediction:
-      return batch.predictions == nullptr ? nullptr : reinterpret_cast<std::byte*>(batch.predictions) + rows;
+    case Place::Kind::prediction: return batch.predictions == nullptr ? nullptr : predictions_of(batch) + rows;
   }
   return nullptr;
+}
+
+std::byte* Stage::predictions_of(const MiniBatch& batch) const {
+  return host_ ? reinterpret_cast<std::byte*>(batch.predictions) : staging_->predictions();
 }
 
 TensorView Stage::view(const Operand& operand, const graph::Pass& pass, const MiniBatch& batch) const {
@@ -130,6 +142,7 @@ void Stage::execute(const Instruction& instruction, const graph::Pass& pass, con
   const graph::NodeState& state = this->state(instruction.node);
   std::byte* saved = address(instruction.saved, pass, batch, 0);
   std::byte* workspace = address(instruction.workspace, pass, batch, 0);
+  if (observer_ != nullptr) backend().synchronize();
   const auto start = observer_ != nullptr ? Clock::now() : Clock::time_point{};
   switch (instruction.kind) {
     case Instruction::Kind::forward: operation(instruction.node).forward({pass, inputs_, output, saved, workspace}, state); break;
@@ -144,19 +157,19 @@ void Stage::execute(const Instruction& instruction, const graph::Pass& pass, con
       if (plan_.network.nodes[static_cast<size_t>(instruction.node)].is_loss) clear_padding(pass, dx_.front());
       break;
     }
-    case Instruction::Kind::add: stage_plan_.backend->add(inputs_[0], inputs_[1], output); break;
+    case Instruction::Kind::add: backend().add(inputs_[0], inputs_[1], output); break;
     case Instruction::Kind::copy:
       if (instruction.output.place.kind == Place::Kind::prediction && batch.prediction_positions != nullptr)
         hand_out(inputs_[0], pass, batch);
       else if (output)
-        stage_plan_.backend->copy(inputs_[0], output);
+        backend().copy(inputs_[0], output);
       break;
   }
   if (observer_ == nullptr) return;
+  backend().synchronize();
   const double seconds = seconds_since(start);
   const bool writes_dx = instruction.kind == Instruction::Kind::backward_input;
-  observer_->instruction(index_, task, instruction, writes_dx ? std::span<const TensorView>(dx_) : std::span(&output, 1),
-                         seconds);
+  observe(instruction, task, writes_dx ? std::span<const TensorView>(dx_) : std::span(&output, 1), seconds);
 }
 
 void Stage::hand_out(const TensorView& predictions, const graph::Pass& pass, const MiniBatch& batch) const {
@@ -167,7 +180,7 @@ void Stage::hand_out(const TensorView& predictions, const graph::Pass& pass, con
     GP_CHECK(position >= 0 && position < positions);
     const TensorView from{predictions.data + static_cast<size_t>((sample * positions + position) * values[0]) * sizeof(float),
                           values};
-    stage_plan_.backend->copy(from, {reinterpret_cast<std::byte*>(batch.predictions + row * values[0]), values});
+    backend().copy(from, {predictions_of(batch) + static_cast<size_t>(row * values[0]) * sizeof(float), values});
   }
 }
 
@@ -176,12 +189,15 @@ void Stage::clear_padding(const graph::Pass& pass, const TensorView& dx) const {
   if (valid == pass.samples) return;
   const Shape sample = dx.shape.sample();
   const size_t row = static_cast<size_t>(sample.elements()) * tensor::size_of(dx.dtype);
-  stage_plan_.backend->fill({dx.data + static_cast<size_t>(valid) * row, sample.with_batch(pass.samples - valid), dx.dtype},
-                            0.0F);
+  backend().fill({dx.data + static_cast<size_t>(valid) * row, sample.with_batch(pass.samples - valid), dx.dtype}, 0.0F);
 }
 
 void Stage::run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
   const auto start = Clock::now();
+  if (!host_) {
+    clock_->start();
+    timed_.push_back(task);
+  }
   const auto micro = static_cast<size_t>(task.micro);
   graph::Pass pass;
   pass.training = training;
@@ -197,7 +213,7 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
   for (const Instruction& instruction : list) {
     if (aborted_->load(std::memory_order_relaxed)) throw Aborted{};
     pass.node = instruction.node;
-    pass.loss_weight = plan_.network.nodes[static_cast<size_t>(instruction.node)].loss_weight;
+    pass.loss_weight = batch.loss_scale * plan_.network.nodes[static_cast<size_t>(instruction.node)].loss_weight;
     try {
       execute(instruction, pass, batch, task);
     } catch (base::Error& error) {
@@ -211,6 +227,10 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
                            error.what());
     }
   }
+  if (!host_) {
+    clock_->end();
+    return;
+  }
   const auto end = Clock::now();
   busy_seconds_ += std::chrono::duration<double>(end - start).count();
   if (task_observer_ != nullptr && training) task_observer_->task(task, start, end);
@@ -218,29 +238,29 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
 
 void Stage::forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
   const StageProgram& program = now_->stage.program;
-  for (const int index : program.activations_in) edge(index).wait_readable(micro);
-  for (const int index : program.activations_out) edge(index).wait_writable(micro);
+  for (const int index : program.activations_in) wait_readable(index, micro);
+  for (const int index : program.activations_out) wait_writable(index, micro);
+  queue([&] { staging_->wait(micro, batch); });
   run_task({Work::forward, micro, index_}, list, batch, training);
-  for (const int index : program.activations_out) edge(index).publish(micro);
+  for (const int index : program.activations_out) publish(index, micro);
   if (!training)
-    for (const int index : program.activations_in) edge(index).release(micro);
+    for (const int index : program.activations_in) release(index, micro);
 }
 
 void Stage::backward_task(const Task& task, const TaskProgram& tasks, const MiniBatch& batch) {
   const StageProgram& program = now_->stage.program;
-  for (const int index : program.gradients_in) edge(index).wait_readable(task.micro);
-  for (const int index : program.gradients_out) edge(index).wait_writable(task.micro);
+  for (const int index : program.gradients_in) wait_readable(index, task.micro);
+  for (const int index : program.gradients_out) wait_writable(index, task.micro);
   run_task(task, tasks.backward, batch, true);
-  for (const int index : program.gradients_out) edge(index).publish(task.micro);
+  for (const int index : program.gradients_out) publish(index, task.micro);
   for (const auto* edges : {&program.gradients_in, &program.activations_in})
     for (const int index : *edges)
-      if (!std::binary_search(program.read_by_weight.begin(), program.read_by_weight.end(), index))
-        edge(index).release(task.micro);
+      if (!std::binary_search(program.read_by_weight.begin(), program.read_by_weight.end(), index)) release(index, task.micro);
 }
 
 void Stage::weight_task(const Task& task, const TaskProgram& tasks, const MiniBatch& batch) {
   run_task(task, tasks.backward_weight, batch, true);
-  for (const int index : now_->stage.program.read_by_weight) edge(index).release(task.micro);
+  for (const int index : now_->stage.program.read_by_weight) release(index, task.micro);
 }
 
 void Stage::train(const Task& task, const MiniBatch& batch) {
@@ -262,8 +282,10 @@ void Stage::keep_up(int node, bool pack, Work work) {
     work();
     return;
   }
+  backend().synchronize();
   const auto start = Clock::now();
   work();
+  backend().synchronize();
   observer_->upkeep(index_, node, pack, seconds_since(start));
 }
 
@@ -274,21 +296,28 @@ void Stage::finish_gradients() {
 
 void Stage::add_tied_gradient(const graph::Tie& tie, const Stage& user) {
   const TensorView& sum = gradient(tie.owner_node, tie.owner_parameter);
-  stage_plan_.backend->add(sum, user.gradient(tie.user_node, tie.user_parameter), sum);
+  TensorView other = user.gradient(tie.user_node, tie.user_parameter);
+  if (!backend().reaches(user.backend())) {
+    const TensorView here{tied_copy_, other.shape, other.dtype};
+    backend().receive(user.backend(), other, here);
+    other = here;
+  }
+  backend().add(sum, other, sum);
 }
 
 void Stage::copy_tied_parameter(const graph::Tie& tie, const Stage& owner) {
   const TensorView& from = owner.parameter(tie.owner_node, tie.owner_parameter);
   const TensorView& to = parameter(tie.user_node, tie.user_parameter);
-  if (from.data != to.data) stage_plan_.backend->copy(from, to);
+  if (from.data != to.data) backend().receive(owner.backend(), from, to);
 }
 
 void Stage::sum_gradients(std::span<double> sums_of_squares) {
   for (size_t i = 0; i < parameter_count_; ++i) {
     const StateTensor& tensor = tensors_[i];
-    sums_of_squares[i] = 0;
+    double* const sum = host_ ? &sums_of_squares[i] : staging_->sums() + i;
+    if (host_) *sum = 0;  // elsewhere it is since the memory was made
     if (tensor.spec->frozen) continue;
-    keep_up(tensor.node, false, [&] { sums_of_squares[i] = stage_plan_.backend->sum_of_squares(tensor.gradient); });
+    keep_up(tensor.node, false, [&] { backend().sum_of_squares(tensor.gradient, sum); });
   }
 }
 
@@ -296,7 +325,7 @@ void Stage::update(std::span<const device::Update> rules) {
   for (size_t i = 0; i < parameter_count_; ++i) {
     StateTensor& tensor = tensors_[i];
     if (tensor.spec->frozen) continue;
-    keep_up(tensor.node, false, [&] { stage_plan_.backend->update(rules[i], tensor.value, tensor.gradient, tensor.slots); });
+    keep_up(tensor.node, false, [&] { backend().update(rules[i], tensor.value, tensor.gradient, tensor.slots); });
   }
 }
 
@@ -308,7 +337,7 @@ void Stage::finish_update() {
 
 void Stage::swap_averages() {
   for (StateTensor& tensor : tensors_)
-    if (tensor.spec != nullptr) stage_plan_.backend->swap(tensor.value, tensor.slots.back());
+    if (tensor.spec != nullptr) backend().swap(tensor.value, tensor.slots.back());
 }
 
 void Stage::part_done(TaskObserver::Part part, TaskObserver::Time start) {

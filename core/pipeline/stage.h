@@ -4,7 +4,11 @@
 // read and written by others while the engine is idle.
 #pragma once
 
+#include "core/base/error.h"
+#include "core/pipeline/mini_batch.h"
 #include "core/pipeline/plan.h"
+#include "core/pipeline/queue_clock.h"
+#include "core/pipeline/staging.h"
 
 #include <atomic>
 #include <chrono>
@@ -15,24 +19,7 @@
 
 namespace gpipe::pipeline {
 
-/// One mini-batch as all stages see it. The arrays are the caller's and hold N samples.
-struct MiniBatch {
-  std::byte* input = nullptr;   // [N, sample shape]
-  std::byte* target = nullptr;  // [N, target shape]
-  /// [losses, N, 2]: loss and hits of each sample, over its targets; the main loss, then the auxiliary ones.
-  float* results = nullptr;
-  float* predictions = nullptr;  // [N, prediction shape] or null
-  int64_t samples = 0;           // valid rows; 0 means N. The rest counts for nothing, but batch norm sees it
-  int64_t targets = 0;           // in the valid rows, what the loss is averaged over; 0 means one a valid row
-  double progress = 0;           // graph::Pass::progress
-  int64_t step = 0;
-  uint64_t seed = 0;
-  /// [N] or null: of predictions [positions, values] only those of one position of each sample are written, [N, values].
-  const int32_t* prediction_positions = nullptr;
-  int bucket = 0;  // of the plan: the shapes of samples and targets
-};
-
-/// A trained tensor, or a running average (then gradient and slots are empty), as a stage holds it.
+/// A trained tensor, or a running average (then gradient and slots are empty), in memory of the host.
 struct StateTensor {
   std::string name;  // whole-model name: "block1.conv2d_1.weight"
   TensorView value;
@@ -49,7 +36,9 @@ class InstructionObserver {
   InstructionObserver(const InstructionObserver&) = delete;
   InstructionObserver& operator=(const InstructionObserver&) = delete;
   virtual ~InstructionObserver() = default;
-  /// On the stage's thread. `output`: what was written (y, or each dx in turn); null views are left out.
+  /// Whether it reads the outputs: on a device with memory of its own they are copied for it then, else null.
+  virtual bool reads_outputs() const { return false; }
+  /// On the stage's thread. `outputs`: what was written (y, or each dx in turn); null views are left out.
   virtual void instruction(int stage, const Task& task, const Instruction& what, std::span<const TensorView> outputs,
                            double seconds) = 0;
   /// Work of a node between mini-batches: `pack`, or all that belongs to the update. On the stage's thread.
@@ -71,27 +60,31 @@ class TaskObserver {
   virtual void part(int stage, Part part, Time start, Time end) = 0;
 };
 
+/// Where a stage finds the slots of an edge: its own, or the other stage's. `send_to`: where what it wrote has to go.
+struct SlotBase {
+  std::byte* slots = nullptr;
+  std::byte* send_to = nullptr;
+};
+
 class Stage {
  public:
   /// Allocates the arena. Throws MemoryError naming the stage and its table.
   Stage(const Plan& plan, int index);
 
-  /// Before the first task: the plan's edges, where their slots lie, and the flag that says another stage has failed.
-  void bind(std::vector<Edge>* edges, std::span<std::byte* const> edge_bases, const std::atomic<bool>* aborted) {
+  /// Before the first task: the plan's edges, where this stage finds their slots, and the flag that says another stage has
+  /// failed.
+  void bind(std::vector<Edge>* edges, std::vector<SlotBase> slots, const std::atomic<bool>* aborted) {
     edges_ = edges;
-    edge_bases_ = edge_bases;
+    slots_ = std::move(slots);
     aborted_ = aborted;
   }
   /// The stages of a device take turns with the working memory of the first.
   void share_working_memory(const Stage& first) { working_base_ = first.working_base_; }
-  std::byte* edge_base(const EdgePlan& edge) const { return memory_->data() + edge.offset; }
+  std::byte* memory() const { return memory_->data(); }
 
   void attach_thread() { stage_plan_.backend->attach_thread(); }
-  /// Before the tasks of a mini-batch of this bucket.
-  void begin(int bucket) {
-    busy_seconds_ = 0;
-    now_ = &buckets_.at(static_cast<size_t>(bucket));
-  }
+  /// Before the tasks of a mini-batch.
+  void begin(const MiniBatch& batch);
   /// Runs one task. Waits for and hands on what crosses the cuts.
   void train(const Task& task, const MiniBatch& batch);
   /// The forward of one micro-batch with the running averages.
@@ -101,13 +94,18 @@ class Stage {
   void part(TaskObserver::Part part, Work&& work) {
     const auto start = std::chrono::steady_clock::now();
     work();
+    if (!host_ && task_observer_ != nullptr) settle();  // its time is its own then
     part_done(part, start);
   }
   // After train, in this order; between them the engine adds up and hands on what is tied.
   /// Gradients in PyTorch's layout.
   void finish_gradients();
-  /// The sum of squares of each parameter's gradient, in the order of tensors(); 0 for frozen ones.
+  /// The sum of squares of each parameter's gradient, in the order of tensors(); 0 for frozen ones. Known after finish().
   void sum_gradients(std::span<double> sums_of_squares);
+  /// After the last task, or sum_gradients(): all work is done, and the caller's arrays are written.
+  void finish(const MiniBatch& batch, bool training, std::span<double> sums_of_squares);
+  /// Nothing is left in the device's queue; other devices may read the stage's memory.
+  void settle();
   /// One rule a parameter (weight decay differs).
   void update(std::span<const device::Update> rules);
   /// Running averages and packed copies.
@@ -119,10 +117,12 @@ class Stage {
   void copy_tied_parameter(const graph::Tie& tie, const Stage& owner);
   /// Every parameter changes places with its last slot, the average of its values (device::UpdateCommon::averaging).
   void swap_averages();
-  /// After parameters were written from outside.
   void pack();
+  /// Between tensors() and the device's memory, if it has its own: before others read, after they wrote.
+  void fetch(bool gradients);
+  void push();
 
-  std::vector<StateTensor>& tensors() { return tensors_; }  // parameters first, then running averages
+  std::vector<StateTensor>& tensors() { return host_ ? tensors_ : mirrors_; }  // parameters first, then running averages
   size_t parameter_count() const { return parameter_count_; }
   double busy_seconds() const { return busy_seconds_; }  // since begin(): all but waiting
   void set_observer(InstructionObserver* observer) { observer_ = observer; }
@@ -141,6 +141,26 @@ class Stage {
   };
 
   void lay_out_fixed_memory();
+  void make_mirrors();
+  template <class F>
+  void each_mirrored(bool gradients, F&& f);
+  /// Does `work` of the device's queue, with the stage named in its error; nothing on a host device.
+  template <class Work>
+  void queue(Work&& work) const {
+    if (host_) return;
+    try {
+      work();
+    } catch (base::Error& error) {
+      error.add_context(fmt::format("stage {}", index_));
+      throw;
+    }
+  }
+  void wait_readable(int edge, int micro) const;
+  void wait_writable(int edge, int micro) const;
+  void publish(int edge, int micro) const;
+  void release(int edge, int micro) const;
+  void observe(const Instruction& instruction, const Task& task, std::span<const TensorView> outputs, double seconds) const;
+  device::Backend& backend() const { return *stage_plan_.backend; }
   void part_done(TaskObserver::Part part, TaskObserver::Time start);
   void reserve_views(const StageProgram& program);
   size_t place_of(int node) const { return static_cast<size_t>(node - stage_plan_.first_node); }
@@ -154,6 +174,7 @@ class Stage {
   /// Rows that only fill up a mini-batch send no gradient.
   void clear_padding(const graph::Pass& pass, const TensorView& dx) const;
   std::byte* address(const Place& place, const graph::Pass& pass, const MiniBatch& batch, size_t sample_bytes) const;
+  std::byte* predictions_of(const MiniBatch& batch) const;
   TensorView view(const Operand& operand, const graph::Pass& pass, const MiniBatch& batch) const;
   void forward_task(int micro, const std::vector<Instruction>& list, const MiniBatch& batch, bool training);
   void backward_task(const Task& task, const TaskProgram& program, const MiniBatch& batch);
@@ -168,19 +189,27 @@ class Stage {
   const Plan& plan_;
   const StagePlan& stage_plan_;
   const int index_;
+  const bool host_;  // the device's memory is the host's, and its work is done when a call returns
   std::unique_ptr<device::Memory> memory_;
   std::byte* tasks_base_ = nullptr;    // where kept slots start
+  std::byte* tied_copy_ = nullptr;     // for the gradient of a tied parameter that is on another device
   std::byte* working_base_ = nullptr;  // of the device's tasks; in the arena of its first stage
   std::vector<NodeMemory> nodes_;
-  std::vector<Bucket> buckets_;  // the widest first
-  const Bucket* now_ = nullptr;  // of this mini-batch
-  std::vector<StateTensor> tensors_;
+  std::vector<Bucket> buckets_;       // the widest first
+  const Bucket* now_ = nullptr;       // of this mini-batch
+  std::vector<StateTensor> tensors_;  // in the device's memory
   size_t parameter_count_ = 0;
   std::vector<Edge>* edges_ = nullptr;
-  std::span<std::byte* const> edge_bases_;
+  std::vector<SlotBase> slots_;  // by edge
   const std::atomic<bool>* aborted_ = nullptr;
   std::vector<TensorView> inputs_, dx_;  // reused by every call
   double busy_seconds_ = 0;
+  // Of a device that is not the host:
+  std::unique_ptr<device::Memory> mirror_memory_;
+  std::vector<StateTensor> mirrors_;  // of tensors_
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<QueueClock> clock_;
+  std::vector<Task> timed_;  // the tasks of the clock's pieces
   InstructionObserver* observer_ = nullptr;
   TaskObserver* task_observer_ = nullptr;
 };

@@ -13,6 +13,7 @@ namespace gpipe::pipeline {
 class DigestRecorder final : public InstructionObserver {
  public:
   explicit DigestRecorder(int stages) : by_stage_(static_cast<size_t>(stages)) {}
+  bool reads_outputs() const override { return true; }
   void instruction(int stage, const Task& task, const Instruction& what, std::span<const TensorView> outputs,
                    double seconds) override;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/base/tree.h"
+#include "core/device/precision.h"
 
 #include <cstdint>
 #include <string>
@@ -38,7 +39,10 @@ struct TrainOptions {
   base::Tree parts;                     // core/train/parts.h; null: all alike
   bool decay_norms_and_biases = false;  // weight decay on biases and norms too
   int64_t seed = 1;
-  int64_t validate_every = 0;          // steps; 0: at the end of each epoch
+  int64_t validate_every = 0;  // steps; 0: at the end of each epoch
+  device::Precision precision = device::Precision::f32;
+  double loss_scale = 0;               // of the first step, moves from there; 0: none
+  int64_t loss_scale_growth = 2000;    // steps without overflow after which it doubles
   std::string on_divergence = "stop";  // stop | skip (leave out the update)
 };
 

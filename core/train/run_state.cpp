@@ -62,7 +62,7 @@ std::vector<NamedTensor> optimizer_tensors(const pipeline::Engine& engine, const
 
 }  // namespace
 
-RunSaver::RunSaver(base::FileSystem& files, std::string root, const pipeline::Engine& engine, const Optimizer& optimizer,
+RunSaver::RunSaver(base::FileSystem& files, std::string root, pipeline::Engine& engine, const Optimizer& optimizer,
                    RunFacts facts, const CheckpointOptions& options)
     : files_(files),
       root_(std::move(root)),
@@ -72,6 +72,7 @@ RunSaver::RunSaver(base::FileSystem& files, std::string root, const pipeline::En
       options_(options) {}
 
 std::string RunSaver::save(const TrainState& state) {
+  engine_.fetch();
   CheckpointContents contents;
   contents.run = facts_.run;
   contents.step = state.step;
@@ -84,12 +85,15 @@ std::string RunSaver::save(const TrainState& state) {
                     {"batch", state.batch},
                     {"best_step", state.best_step},
                     {"best_metric", options_.best},
+                    {"loss_scale", state.loss_scale},
+                    {"good_steps", state.good_steps},
                     {"optimizer", facts_.optimizer},
                     {"layers", facts_.layers},
                     {"batch_size", facts_.batch_size},
                     {"micro_batches", facts_.micro_batches},
                     {"threads", facts_.threads},
                     {"seed", facts_.seed},
+                    {"precision", facts_.precision},
                     {"buckets", facts_.buckets}};
   if (state.best) contents.state["best"] = *state.best;
   SavePolicy policy;
@@ -121,6 +125,8 @@ TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, con
     state.batch = saved.at("batch").get<int64_t>();
     state.best_step = saved.at("best_step").get<int64_t>();
     if (saved.contains("best")) state.best = saved.at("best").get<double>();
+    state.loss_scale = saved.value("loss_scale", 0.0);
+    state.good_steps = saved.value("good_steps", int64_t{0});
   } catch (const nlohmann::json::exception& error) {
     throw base::CheckpointError("{}/state.json: {}; it was written by another version", checkpoint.folder, error.what());
   }
@@ -142,8 +148,8 @@ void check_kinds(const Checkpoint& checkpoint, const RunFacts& now) {
 
 std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFacts& now) {
   std::vector<std::string> words;
-  const auto compare = [&](const char* key, const char* setting, int64_t value) {
-    const int64_t saved = checkpoint.state.value(key, value);
+  const auto compare = [&](const char* key, const char* setting, const auto& value) {
+    const auto saved = checkpoint.state.value(key, value);
     if (saved != value)
       words.push_back(
           fmt::format("{} was {} and is {} now: the run goes on, but not bit for bit as it would have", setting, saved, value));
@@ -152,6 +158,7 @@ std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFact
   compare("micro_batches", "pipeline.micro_batches", now.micro_batches);
   compare("threads", "pipeline.threads", now.threads);
   compare("seed", "train.seed", now.seed);
+  compare("precision", "train.precision", now.precision);
   // Checkpoints of before there were buckets have none.
   if (const auto saved = checkpoint.state.value("buckets", std::string()); saved != now.buckets) {
     const auto shown = [](const std::string& buckets) {

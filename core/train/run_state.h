@@ -20,19 +20,20 @@ struct RunFacts {
   int64_t micro_batches = 0;
   int64_t threads = 0;
   int64_t seed = 0;
+  std::string precision = "f32";
   std::string buckets = {};  // shapes of the training data's narrower buckets, in words
 };
 
 class RunSaver final : public CheckpointSaver {
  public:
-  RunSaver(base::FileSystem& files, std::string root, const pipeline::Engine& engine, const Optimizer& optimizer, RunFacts facts,
+  RunSaver(base::FileSystem& files, std::string root, pipeline::Engine& engine, const Optimizer& optimizer, RunFacts facts,
            const CheckpointOptions& options);
   std::string save(const TrainState& state) override;
 
  private:
   base::FileSystem& files_;
   std::string root_;
-  const pipeline::Engine& engine_;
+  pipeline::Engine& engine_;
   const Optimizer& optimizer_;
   RunFacts facts_;
   const CheckpointOptions& options_;

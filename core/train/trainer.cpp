@@ -54,11 +54,13 @@ void Trainer::initialise(const Transfer* transfer) {
       std::copy_n(tensor->value.f32(), tensor->value.elements(), tensor->slots.back().f32());
   parts_.engine.pack();
   state_ = {};
+  state_.loss_scale = parts_.options.loss_scale;
 }
 
 void Trainer::restore(const TrainState& state) {
   state_ = state;
   saved_step_ = state.step;
+  if ((state_.loss_scale > 0) != (parts_.options.loss_scale > 0)) state_.loss_scale = parts_.options.loss_scale;
   if (state_.batch < parts_.data.batches_per_epoch()) return;
   // Mini-batches may be larger now, so that the epoch has fewer: it is over then.
   state_.epoch += 1;
@@ -115,6 +117,7 @@ void Trainer::one_step() {
                                                 state_.step, total_steps(), parts_.data.batches_per_epoch());
   for (size_t i = 0; i < rules_.size(); ++i)
     rules_[i] = parts_.optimizer.rule(state_.updates, learning_rate * factors_[i], decays_[i]);
+  const double loss_scale = state_.loss_scale;
   pipeline::MiniBatch mini{batch.input.data,
                            batch.target.data,
                            results_.data(),
@@ -122,13 +125,14 @@ void Trainer::one_step() {
                            batch.samples,
                            batch.targets,
                            static_cast<double>(state_.step) / static_cast<double>(total_steps()),
+                           loss_scale > 0 ? loss_scale : 1,
                            state_.step,
                            static_cast<uint64_t>(parts_.options.seed),
                            nullptr,
                            batch.bucket};
   const pipeline::StepResult result = parts_.engine.train(mini, rules_, parts_.options.clip_norm);
   StepReport report = report_of(result, batch, learning_rate);
-  if (!result.finite && parts_.options.on_divergence == "stop")
+  if (!move_loss_scale(result) && parts_.options.on_divergence == "stop")
     throw base::DivergedError(
         "step {}: loss is {}, gradient norm {} at learning rate {:g}; nothing was updated. Try a lower train.learning_rate, "
         "train.warmup_steps or "
@@ -136,6 +140,8 @@ void Trainer::one_step() {
         report.step, result.loss, result.gradient_norm, learning_rate);
   state_.step += 1;
   state_.updates += result.finite ? 1 : 0;
+  report.loss_scale = loss_scale;
+  report.skipped = state_.step - state_.updates;
   state_.epoch = batch.last_of_epoch ? batch.epoch + 1 : batch.epoch;
   state_.batch = batch.last_of_epoch ? 0 : batch.index + 1;
   if (validation_is_due(report)) last_validation_ = report.validation = validate();
@@ -144,6 +150,22 @@ void Trainer::one_step() {
   last_ = report;
   for (TrainObserver* observer : observers_) observer->step_done(report);
   if (due || best) save();
+}
+
+bool Trainer::move_loss_scale(const pipeline::StepResult& result) {
+  double& scale = state_.loss_scale;
+  if (result.finite) {
+    if (scale > 0 && ++state_.good_steps >= parts_.options.loss_scale_growth) {
+      scale *= 2;
+      state_.good_steps = 0;
+    }
+    return true;
+  }
+  // A loss that is not finite is no matter of scale.
+  if (scale <= 1 || !std::isfinite(result.loss) || !std::isfinite(result.auxiliary_loss)) return false;
+  scale /= 2;
+  state_.good_steps = 0;
+  return true;
 }
 
 Evaluation Trainer::validate() {

@@ -38,6 +38,8 @@ struct TrainState {
   int64_t batch = 0;           // index in that epoch of the next mini-batch
   std::optional<double> best;  // of the metric that checkpoint.best names
   int64_t best_step = 0;
+  double loss_scale = 0;   // of the next step; 0: none
+  int64_t good_steps = 0;  // without overflow since the scale last changed
 };
 
 struct StepReport {
@@ -47,6 +49,8 @@ struct StepReport {
   double loss = 0, accuracy = 0, learning_rate = 0, gradient_norm = 0;
   double auxiliary_loss = 0;  // of auxiliary heads, each times its weight; not in `loss`
   bool updated = true;
+  double loss_scale = 0;                                            // of this step; 0: none
+  int64_t skipped = 0;                                              // updates left out so far
   double samples_per_second = 0, seconds = 0, seconds_waiting = 0;  // of this step; waiting for data
   double targets_per_second = 0;                                    // samples, or tokens that are not ignored
   std::vector<double> busy_seconds;                                 // by device, of the step
@@ -114,6 +118,8 @@ class Trainer {
 
  private:
   void one_step();
+  /// After a step; false where it diverged.
+  bool move_loss_scale(const pipeline::StepResult& result);
   Evaluation validate();  // of the averages, where the optimizer keeps them
   bool validation_is_due(const StepReport& report) const;
   bool checkpoint_is_due(const StepReport& report) const;

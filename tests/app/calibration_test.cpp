@@ -46,7 +46,7 @@ TEST_CASE("the device's speed is measured once, kept in a private file, and read
   const test::TempFolder folder;
   const CacheHome home((folder / "cache").string());
   std::vector<std::string> notes;
-  const auto measured = device_peaks("cpu", 1, notes);
+  const auto measured = device_peaks("cpu", {.threads = 1}, notes);
   CHECK(measured.convolution_flops > 0);
   CHECK(measured.linear_flops > 0);
   CHECK(measured.memory_bytes > 0);
@@ -57,12 +57,12 @@ TEST_CASE("the device's speed is measured once, kept in a private file, and read
   auto json = nlohmann::json::parse(test::content_of(path));
   json["linear_flops"] = 12345.5;
   test::write_file(path, json.dump());
-  CHECK(device_peaks("cpu", 1, notes).linear_flops == 12345.5);
+  CHECK(device_peaks("cpu", {.threads = 1}, notes).linear_flops == 12345.5);
   CHECK(notes.empty());
 
   const auto measured_anew = [&](const char* why) {
     notes.clear();
-    CHECK(device_peaks("cpu", 1, notes).linear_flops != 12345.5);
+    CHECK(device_peaks("cpu", {.threads = 1}, notes).linear_flops != 12345.5);
     REQUIRE(notes.size() == 1);
     CHECK(notes[0].find(why) != std::string::npos);
     notes.clear();
@@ -84,7 +84,7 @@ TEST_CASE("no cache folder, or one that cannot be written, is no fault") {
   test::write_file(folder / "file", "not a folder");
   const CacheHome home((folder / "file").string());
   std::vector<std::string> notes;
-  CHECK(device_peaks("cpu", 1, notes).memory_bytes > 0);
+  CHECK(device_peaks("cpu", {.threads = 1}, notes).memory_bytes > 0);
   CHECK(notes.empty());
 }
 

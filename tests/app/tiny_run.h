@@ -24,7 +24,8 @@ inline std::string tiny_config() {
 - flatten
 - dropout: {p: 0.2}
 - linear: {out_features: 10}
-pipeline: {partitions: 2, micro_batches: 2, bind_threads: false}
+pipeline: {partitions: 2, micro_batches: 2, bind_threads: false, device: )" +
+         program_device() + R"(}
 data:
   train: {csv: {path: )" +
          path + R"(, label: digit, shape: [8, 8, 1], range: [0, 200]}}

@@ -180,7 +180,8 @@ void others(Backend& backend, const Shape& shape) {
   const double bytes = static_cast<double>(x.bytes());
   row("add " + shape.text(), "forward", 3 * bytes, "gb_per_s", best_seconds([&] { backend.add(x, y, z); }));
   row("copy " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { backend.copy(x, y); }));
-  row("sum_of_squares " + shape.text(), "", bytes, "gb_per_s", best_seconds([&] { backend.sum_of_squares(x); }));
+  double squares = 0;
+  row("sum_of_squares " + shape.text(), "", bytes, "gb_per_s", best_seconds([&] { backend.sum_of_squares(x, &squares); }));
   const auto dropout = backend.dropout({});
   row("dropout " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { dropout->apply(x, y, {}); }));
   const TensorView slots[] = {y, z};

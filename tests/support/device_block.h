@@ -3,24 +3,39 @@
 
 #include "core/device/backend.h"
 
-#include <cstring>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
 namespace gpipe::test {
 
+/// Bytes into and out of a device's memory, wherever that is; both wait for the device.
+void write_bytes(device::Backend& backend, const void* from, size_t bytes, std::byte* to);
+void read_bytes(device::Backend& backend, const std::byte* from, size_t bytes, void* to);
+
 class DeviceBlock {
  public:
   DeviceBlock(device::Backend& backend, const tensor::Shape& shape, const std::vector<float>& values = {})
-      : memory_(backend.allocate(static_cast<size_t>(shape.elements()) * 4)), view_{memory_->data(), shape, tensor::DType::f32} {
-    if (!values.empty()) std::memcpy(view_.data, values.data(), view_.bytes());
+      : backend_(backend),
+        memory_(backend.allocate(static_cast<size_t>(shape.elements()) * 4)),
+        view_{memory_->data(), shape, tensor::DType::f32} {
+    if (!values.empty()) write_bytes(backend, values.data(), view_.bytes(), view_.data);
   }
   const tensor::TensorView& view() const { return view_; }
   operator const tensor::TensorView&() const { return view_; }
-  std::vector<float> values() const { return {view_.f32(), view_.f32() + view_.elements()}; }
-  float operator[](int64_t i) const { return view_.f32()[i]; }
+  std::vector<float> values() const {
+    std::vector<float> values(static_cast<size_t>(view_.elements()));
+    read_bytes(backend_, view_.data, view_.bytes(), values.data());
+    return values;
+  }
+  float operator[](int64_t i) const {
+    float value = 0;
+    read_bytes(backend_, view_.data + 4 * i, 4, &value);
+    return value;
+  }
 
  private:
+  device::Backend& backend_;
   std::unique_ptr<device::Memory> memory_;
   tensor::TensorView view_;
 };

@@ -2,6 +2,7 @@
 
 #include "core/base/rng.h"
 #include "layers/layer_types.h"
+#include "tests/support/device_block.h"
 
 #include <cstring>
 #include <numeric>
@@ -46,27 +47,40 @@ int64_t count_targets(const OpCase& c, const NodeData& data) {
   return std::max<int64_t>(count, 1);
 }
 
+// Every byte 0xff: NaN.
+void poison_bytes(device::Backend& backend, std::byte* data, size_t bytes) {
+  const std::vector<unsigned char> all((bytes + 3) / 4 * 4, 0xff);
+  write_bytes(backend, all.data(), backend.is_host() ? bytes : bytes / 4 * 4, data);
+}
+
+Floats read_floats(device::Backend& backend, const TensorView& view) {
+  std::vector<int32_t> words(static_cast<size_t>(view.elements()));
+  read_bytes(backend, view.data, view.bytes(), words.data());
+  if (view.dtype == DType::i32) return Floats(words.begin(), words.end());
+  Floats values(words.size());
+  if (!values.empty()) std::memcpy(values.data(), words.data(), view.bytes());
+  return values;
+}
+
 // A block of the backend's memory with a view in it.
 class Block {
  public:
   Block(device::Backend& backend, const Shape& shape, DType type, size_t shift)
-      : memory_(backend.allocate(static_cast<size_t>(shape.elements()) * 4 + shift + 64)),
+      : backend_(&backend),
+        memory_(backend.allocate(static_cast<size_t>(shape.elements()) * 4 + shift + 64)),
         view_{memory_->data() + shift, shape, type} {}
   const TensorView& view() const { return view_; }
   void write(const Floats& values) const {
-    if (view_.dtype == DType::f32) {
-      std::memcpy(view_.data, values.data(), view_.bytes());
-      return;
-    }
-    for (size_t i = 0; i < values.size(); ++i) view_.i32()[i] = static_cast<int32_t>(values[i]);
+    const std::vector<int32_t> whole(values.begin(), view_.dtype == DType::i32 ? values.end() : values.begin());
+    const void* data = values.data();
+    if (view_.dtype == DType::i32) data = whole.data();
+    write_bytes(*backend_, data, view_.bytes(), view_.data);
   }
-  void poison() const { std::memset(view_.data, 0xff, view_.bytes()); }  // NaN
-  Floats read() const {
-    if (view_.dtype == DType::i32) return Floats(view_.i32(), view_.i32() + view_.elements());
-    return Floats(view_.f32(), view_.f32() + view_.elements());
-  }
+  void poison() const { poison_bytes(*backend_, view_.data, view_.bytes()); }
+  Floats read() const { return read_floats(*backend_, view_); }
 
  private:
+  device::Backend* backend_;
   std::unique_ptr<device::Memory> memory_;
   TensorView view_;
 };
@@ -83,7 +97,7 @@ class NodeRun {
       : case_(c),
         data_(data),
         options_(options),
-        backend_(device::open_backend("cpu", {options.threads, {}})),
+        backend_(device::open_backend(options.device, {options.threads, {}})),
         layer_(make_layer_of(c)),
         output_shape_(layer_->output_shape(c.inputs)) {
     backend_->attach_thread();
@@ -128,7 +142,7 @@ class NodeRun {
     buffer_views_ = views_of(buffers_);
     const auto block = [&](size_t bytes) {
       std::unique_ptr<device::Memory> memory = backend_->allocate(bytes);
-      std::memset(memory->data(), 0xff, bytes);
+      poison_bytes(*backend_, memory->data(), bytes);
       return memory;
     };
     packed_ = block(operation_->packed_weight_bytes());
@@ -166,7 +180,7 @@ class NodeRun {
     if (options_.recompute) {
       inputs[0].write(data_.inputs[micro][0]);
       own_output.poison();
-      std::memset(saved->data(), 0xff, saved->bytes());
+      poison_bytes(*backend_, saved->data(), saved->bytes());
       pass.recompute = true;
       operation_->forward({pass, x, y, saved->data(), workspace_->data()}, state_);
       all.recompute_differed |= !same_bits(result.output, output.read());
@@ -191,8 +205,7 @@ class NodeRun {
     // dx over dy destroys what backward_weight reads: a stage never does that to a node that has one.
     operation_->backward_input(call, state_);
     if (operation_->has_backward_weight()) operation_->backward_weight(call, state_);
-    for (const TensorView& view : dx_views)
-      result.dx.push_back(view ? Floats(view.f32(), view.f32() + view.elements()) : Floats());
+    for (const TensorView& view : dx_views) result.dx.push_back(view ? read_floats(*backend_, view) : Floats());
     return result;
   }
 

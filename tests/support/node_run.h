@@ -4,6 +4,7 @@
 #include "tests/support/op_cases.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace gpipe::test {
@@ -20,6 +21,7 @@ struct NodeData {
 NodeData make_data(const OpCase& c);
 
 struct NodeOptions {
+  std::string device = "cpu";
   int threads = 1;
   bool in_place = false;           // output over input 0, where the operation allows it
   bool gradient_in_place = false;  // dx of input 0 over dy, likewise

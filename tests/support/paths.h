@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,7 +11,16 @@
 namespace gpipe::test {
 
 inline std::filesystem::path source_dir() { return GPIPE_SOURCE_DIR; }
-inline std::filesystem::path program() { return GPIPE_PROGRAM; }
+/// The program that tests start, or the one that the environment names.
+inline std::filesystem::path program() {
+  const char* other = std::getenv("GPIPE_TEST_PROGRAM");
+  return other != nullptr ? other : GPIPE_PROGRAM;
+}
+/// What its stages run on where a test leaves it open.
+inline std::string program_device() {
+  const char* other = std::getenv("GPIPE_TEST_DEVICE");
+  return other != nullptr ? other : "cpu";
+}
 
 /// ../shared/<below>, or nothing when it is not there; the caller then skips and says so.
 inline std::optional<std::filesystem::path> shared(const std::string& below) {

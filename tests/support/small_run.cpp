@@ -165,6 +165,7 @@ RunBits run_steps(const SmallRun& run, const pipeline::PipelineOptions& options,
   MadeBatch made(run, steps);
   engine.evaluate(made.view(run.seed));
   bits.evaluation = made.results;
+  engine.fetch();
   for (const pipeline::StateTensor* tensor : engine.tensors()) {
     bits.names.push_back(tensor->name);
     const auto take = [&](const tensor::TensorView& view) {

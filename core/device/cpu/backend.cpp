@@ -5,6 +5,7 @@
 #include "core/device/cpu/ops.h"
 #include "core/device/leaves.h"
 
+#include <cstring>
 #include <fstream>
 
 namespace gpipe::device {
@@ -23,17 +24,47 @@ std::string library_name() {
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
+cpu::Type factors_of(Precision precision) {
+  if (precision == Precision::f32) return cpu::Type::f32;
+  if (precision == Precision::tf32)
+    throw base::ConfigError("train.precision: tf32 is a format of NVIDIA GPUs, no CPU has it; use f32, or bf16");
+  // oneDNN has bf16 from AVX-512 on; without instructions of its own for it the processor is slower than with f32.
+  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core)
+    throw base::ConfigError("train.precision: bf16 wants a processor with AVX-512, this one ({}) has none; use f32",
+                            processor_name());
+  return cpu::Type::bf16;
+}
+
+/// Speeds that were measured belong to it.
+std::string library_of(Precision precision) {
+  return precision == Precision::f32 ? library_name() : fmt::format("{} in {}", library_name(), name_of(precision));
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const BackendOptions& options)
       : team_{options.threads, options.cores, dnnl::engine(dnnl::engine::kind::cpu, 0), {}},
-        info_{"cpu", processor_name(), cpu::memory_bytes(), library_name(), options.threads} {
+        info_{"cpu", processor_name(), cpu::memory_bytes(), 0, library_of(options.precision), options.threads} {
     team_.stream = dnnl::stream(team_.engine);
+    team_.factors = factors_of(options.precision);
   }
 
   const DeviceInfo& info() const override { return info_; }
+  bool is_host() const override { return true; }
   std::unique_ptr<Memory> allocate(size_t bytes) override { return cpu::allocate(bytes); }
+  std::unique_ptr<Memory> allocate_pinned(size_t bytes) override { return cpu::allocate(bytes); }
   void attach_thread() override { cpu::attach(team_); }
+
+  std::unique_ptr<Event> make_event() override { return std::make_unique<Event>(); }
+  void record(Event&) override {}
+  void wait(const Event&) override {}
+  double seconds_between(const Event&, const Event&) override { return 0; }
+  void upload(const std::byte* from, const TensorView& to, Event&) override { std::memcpy(to.data, from, to.bytes()); }
+  void download(const TensorView& from, std::byte* to) override { std::memcpy(to, from.data, from.bytes()); }
+  void send(const TensorView& from, const Backend&, std::byte* to, Event&) override { std::memcpy(to, from.data, from.bytes()); }
+  void receive(const Backend&, const TensorView& from, const TensorView& to) override { copy(from, to); }
+  bool reaches(const Backend& other) const override { return other.is_host(); }
+  void synchronize() override {}
 
   std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec& spec, const Batches& batches) override {
     const cpu::PlanningScope scope(team_);
@@ -74,7 +105,7 @@ class CpuBackend final : public Backend {
   void copy(const TensorView& from, const TensorView& to) override { cpu::copy(team_, from, to); }
   void fill(const TensorView& to, float value) override { cpu::fill(team_, to, value); }
   void swap(const TensorView& a, const TensorView& b) override { cpu::swap(team_, a, b); }
-  double sum_of_squares(const TensorView& x) override { return cpu::sum_of_squares(team_, x); }
+  void sum_of_squares(const TensorView& x, double* out) override { *out = cpu::sum_of_squares(team_, x); }
   void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
               std::span<const TensorView> slots) override {
     cpu::update(team_, rule, weight, gradient, slots);

@@ -1,6 +1,6 @@
 // Convolution on oneDNN, channels-last. The weight is kept in the layouts that the forward and the backward-data
 // primitives chose, and its gradient is summed in the layout of the backward-weights primitive; the first (largest) batch
-// size chooses, the others follow.
+// size chooses, the others follow. With factors of fewer bits, x and dy are rounded before each product.
 #include "core/device/cpu/ops.h"
 #include "core/device/cpu/skeletons.h"
 
@@ -38,29 +38,35 @@ class OnednnConvolution final : public WeightedOp {
 
   void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
     const std::byte* weight = forward_ == plain_ ? w.plain.data : w.packed;
-    Kernel& kernel = of(x).forward;
+    Plan& plan = of(x);
+    const std::byte* factor = plan.x.read(team_.stream, x.data, workspace);
     if (spec_.bias)
-      kernel.run(team_.stream, {x.data, weight, y.data, bias.data}, workspace);
+      plan.forward.run(team_.stream, {factor, weight, y.data, bias.data}, workspace + narrowed_);
     else
-      kernel.run(team_.stream, {x.data, weight, y.data}, workspace);
+      plan.forward.run(team_.stream, {factor, weight, y.data}, workspace + narrowed_);
   }
 
   void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
     const std::byte* weight = backward_ == plain_ ? w.plain.data : w.packed + backward_offset_;
-    of(dy).backward_input.run(team_.stream, {dy.data, weight, dx.data}, workspace);
+    Plan& plan = of(dy);
+    plan.backward_input.run(team_.stream, {plan.dy.read(team_.stream, dy.data, workspace), weight, dx.data},
+                            workspace + narrowed_);
   }
 
   void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
                        bool accumulate, std::byte* workspace) override {
     std::byte* sum = gradient_ == plain_ ? dw.plain.data : dw.packed;
+    Plan& plan = of(x);
+    const std::byte* from_x = plan.x.read(team_.stream, x.data, workspace);
+    const std::byte* from_dy = plan.dy.read(team_.stream, dy.data, workspace + plan.x.bytes());
+    workspace += narrowed_;
     std::byte* weight_part = accumulate ? workspace : sum;
     std::byte* bias_part = accumulate ? workspace + bytes_of(gradient_) : dbias.data;
     std::byte* scratchpad = workspace + temporaries_bytes();
-    Kernel& kernel = of(x).backward_weight;
     if (spec_.bias)
-      kernel.run(team_.stream, {x.data, dy.data, weight_part, bias_part}, scratchpad);
+      plan.backward_weight.run(team_.stream, {from_x, from_dy, weight_part, bias_part}, scratchpad);
     else
-      kernel.run(team_.stream, {x.data, dy.data, weight_part}, scratchpad);
+      plan.backward_weight.run(team_.stream, {from_x, from_dy, weight_part}, scratchpad);
     if (!accumulate) return;
     add_to(sum, weight_part, gradient_.get_size());
     if (spec_.bias) add_to(dbias.data, bias_part, dbias.bytes());
@@ -70,24 +76,29 @@ class OnednnConvolution final : public WeightedOp {
   struct Plan {
     int64_t batch;
     Kernel forward, backward_input, backward_weight;
+    Narrowed x, dy;
   };
 
-  Description any_weight() const { return describe(weight_dims_, Tag::any); }
+  Description any_weight(Type type) const { return describe(weight_dims_, Tag::any, type); }
 
   void plan(int64_t batch) {
     const bool first = plans_.empty();
     const ConvolutionSpec& s = spec_;
+    const Dims in = activation_dims(batch, s.in_channels, s.in_height, s.in_width);
+    const Dims out = activation_dims(batch, s.out_channels, s.out_height, s.out_width);
+    const Description plain_x = describe(in, Tag::nhwc), plain_y = describe(out, Tag::nhwc);
+    const Description x = describe(in, Tag::nhwc, team_.factors), dy = describe(out, Tag::nhwc, team_.factors);
     ConvolutionShape shape{
-        describe(activation_dims(batch, s.in_channels, s.in_height, s.in_width), Tag::nhwc),
-        first ? any_weight() : forward_,
+        x,
+        first ? any_weight(team_.factors) : forward_,
         bias_,
-        describe(activation_dims(batch, s.out_channels, s.out_height, s.out_width), Tag::nhwc),
+        plain_y,
         {s.stride[0], s.stride[1]},
         {s.dilation[0] - 1, s.dilation[1] - 1},
         {s.pad_top, s.pad_left},
         {s.pad_bottom, s.pad_right},
     };
-    Plan plan{batch, {}, {}, {}};
+    Plan plan{batch, {}, {}, {}, {plain_x, x, team_.engine}, {plain_y, dy, team_.engine}};
     const auto forward = describe_forward(shape, team_.engine);
     if (first) forward_ = forward.weights_desc();
     implementation_ += std::string(forward.impl_info_str()) + " ";
@@ -99,7 +110,9 @@ class OnednnConvolution final : public WeightedOp {
       plan.forward = Kernel::plan(forward, dnnl::convolution_forward(forward), team_.engine,
                                   {{DNNL_ARG_SRC, shape.x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, shape.y}});
     if (s.input_gradient) {
-      shape.weight = first ? any_weight() : backward_;
+      shape.x = plain_x;
+      shape.weight = first ? any_weight(team_.factors) : backward_;
+      shape.y = dy;
       const auto input = describe_backward_input(shape, team_.engine, forward);
       if (first) backward_ = input.weights_desc();
       implementation_ += std::string(input.impl_info_str()) + " ";
@@ -107,13 +120,15 @@ class OnednnConvolution final : public WeightedOp {
           Kernel::plan(input, dnnl::convolution_backward_data(input), team_.engine,
                        {{DNNL_ARG_DIFF_DST, shape.y}, {DNNL_ARG_WEIGHTS, backward_}, {DNNL_ARG_DIFF_SRC, shape.x}});
     }
+    shape.x = x;
+    shape.y = dy;
     plan_backward_weight(plan, shape, forward);
     plans_.push_back(std::move(plan));
   }
 
   void plan_backward_weight(Plan& plan, ConvolutionShape& shape, const dnnl::convolution_forward::primitive_desc& forward) {
     const bool first = plans_.empty();
-    shape.weight = first ? any_weight() : gradient_;
+    shape.weight = first ? any_weight(Type::f32) : gradient_;
     const auto weight = describe_backward_weight(shape, team_.engine, forward);
     if (first) gradient_ = weight.diff_weights_desc();
     implementation_ += std::string(weight.impl_info_str()) + " ";
@@ -147,9 +162,11 @@ class OnednnConvolution final : public WeightedOp {
     if (!(gradient_ == plain_)) to_plain_ = plan_reorder(gradient_, plain_, team_.engine);
     for (const Kernel* copy : {&to_forward_, &to_backward_, &to_plain_})
       workspace_ = std::max(workspace_, copy->scratchpad_bytes());
+    for (const Plan& plan : plans_) narrowed_ = std::max(narrowed_, plan.x.bytes() + plan.dy.bytes());
     for (const Plan& plan : plans_)
-      workspace_ = std::max({workspace_, plan.forward.scratchpad_bytes(), plan.backward_input.scratchpad_bytes(),
-                             temporaries_bytes() + plan.backward_weight.scratchpad_bytes()});
+      workspace_ =
+          std::max({workspace_, narrowed_ + plan.forward.scratchpad_bytes(), narrowed_ + plan.backward_input.scratchpad_bytes(),
+                    narrowed_ + temporaries_bytes() + plan.backward_weight.scratchpad_bytes()});
   }
 
   // The gradients of one micro-batch before they are added.
@@ -174,7 +191,7 @@ class OnednnConvolution final : public WeightedOp {
   Description forward_, backward_, gradient_;  // the weight as each primitive wants it
   std::vector<Plan> plans_;
   Kernel to_forward_, to_backward_, to_plain_;
-  size_t packed_ = 0, backward_offset_ = 0, workspace_ = 0;
+  size_t packed_ = 0, backward_offset_ = 0, narrowed_ = 0, workspace_ = 0;
   std::string implementation_;
 };
 

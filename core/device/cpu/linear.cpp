@@ -1,6 +1,6 @@
 // Linear on oneDNN's matmul, which keeps its speed down to a handful of rows (inner_product and sgemm lose half of theirs
 // in one direction or the other): y = x W^T + b and dx = dy W read packed copies of W, dW = dy^T x + dW adds while it
-// stores, straight into the plain gradient.
+// stores, straight into the plain gradient. With factors of fewer bits, x and dy are rounded before each product.
 #include "core/device/cpu/columns.h"
 #include "core/device/cpu/ops.h"
 #include "core/device/cpu/tiles.h"
@@ -39,23 +39,28 @@ class OnednnLinear final : public WeightedOp {
 
   void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
     const std::byte* weight = to_forward_ ? w.packed : w.plain.data;
-    Kernel& kernel = of(x).forward;
+    Plan& plan = of(x);
+    const std::byte* factor = plan.x.read(team_.stream, x.data, workspace);
     if (spec_.bias)
-      kernel.run(team_.stream, {x.data, weight, y.data, bias.data}, workspace);
+      plan.forward.run(team_.stream, {factor, weight, y.data, bias.data}, workspace + narrowed_);
     else
-      kernel.run(team_.stream, {x.data, weight, y.data}, workspace);
+      plan.forward.run(team_.stream, {factor, weight, y.data}, workspace + narrowed_);
   }
 
   void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
     const std::byte* weight = to_backward_ ? w.packed + backward_offset_ : w.plain.data;
-    of(dy).backward_input.run(team_.stream, {dy.data, weight, dx.data}, workspace);
+    Plan& plan = of(dy);
+    plan.backward_input.run(team_.stream, {plan.dy.read(team_.stream, dy.data, workspace), weight, dx.data},
+                            workspace + narrowed_);
   }
 
   void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
                        bool accumulate, std::byte* workspace) override {
     Plan& plan = of(x);
     Kernel& kernel = accumulate ? plan.add_weight : plan.write_weight;
-    kernel.run(team_.stream, {dy.data, x.data, dw.plain.data}, workspace);
+    const std::byte* from_x = plan.x.read(team_.stream, x.data, workspace);
+    const std::byte* from_dy = plan.dy.read(team_.stream, dy.data, workspace + plan.x.bytes());
+    kernel.run(team_.stream, {from_dy, from_x, dw.plain.data}, workspace + narrowed_);
     if (spec_.bias) sum_columns(team_.threads, dy.f32(), x.shape[0], spec_.out_features, dbias.f32(), accumulate);
   }
 
@@ -63,35 +68,40 @@ class OnednnLinear final : public WeightedOp {
   struct Plan {
     int64_t batch;
     Kernel forward, backward_input, write_weight, add_weight;
+    Narrowed x, dy;
   };
 
   void plan(int64_t batch) {
     const bool first = plans_.empty();
     const int64_t in = spec_.in_features, out = spec_.out_features;
-    const Description x = describe({batch, in}, Tag::ab), y = describe({batch, out}, Tag::ab);
+    const Type type = team_.factors;
+    const Description plain_x = describe({batch, in}, Tag::ab), plain_y = describe({batch, out}, Tag::ab);
+    const Description x = describe({batch, in}, Tag::ab, type), dy = describe({batch, out}, Tag::ab, type);
     const Description bias = spec_.bias ? describe({1, out}, Tag::ab) : Description();
-    Plan plan{batch, {}, {}, {}, {}};
+    Plan plan{batch, {}, {}, {}, {}, {plain_x, x, team_.engine}, {plain_y, dy, team_.engine}};
 
     const auto forward =
-        describe_matmul(x, first ? describe({in, out}, Tag::any) : forward_, bias, y, attributes(), team_.engine);
+        describe_matmul(x, first ? describe({in, out}, Tag::any, type) : forward_, bias, plain_y, attributes(), team_.engine);
     if (first) forward_ = forward.weights_desc();
     implementation_ += std::string(forward.impl_info_str()) + " ";
     if (spec_.bias)
-      plan.forward = Kernel::plan(forward, dnnl::matmul(forward), team_.engine,
-                                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, bias}});
+      plan.forward =
+          Kernel::plan(forward, dnnl::matmul(forward), team_.engine,
+                       {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, plain_y}, {DNNL_ARG_BIAS, bias}});
     else
       plan.forward = Kernel::plan(forward, dnnl::matmul(forward), team_.engine,
-                                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, y}});
+                                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, plain_y}});
 
     if (spec_.input_gradient) {
-      const auto input = describe_matmul(y, first ? describe({out, in}, Tag::any) : backward_, {}, x, attributes(), team_.engine);
+      const auto input =
+          describe_matmul(dy, first ? describe({out, in}, Tag::any, type) : backward_, {}, plain_x, attributes(), team_.engine);
       if (first) backward_ = input.weights_desc();
       implementation_ += std::string(input.impl_info_str()) + " ";
       plan.backward_input = Kernel::plan(input, dnnl::matmul(input), team_.engine,
-                                         {{DNNL_ARG_SRC, y}, {DNNL_ARG_WEIGHTS, backward_}, {DNNL_ARG_DST, x}});
+                                         {{DNNL_ARG_SRC, dy}, {DNNL_ARG_WEIGHTS, backward_}, {DNNL_ARG_DST, plain_x}});
     }
 
-    const Description transposed = describe({out, batch}, Tag::ba), gradient = describe({out, in}, Tag::ab);
+    const Description transposed = describe({out, batch}, Tag::ba, type), gradient = describe({out, in}, Tag::ab);
     dnnl::post_ops sum;
     sum.append_sum(1.0F);
     dnnl::primitive_attr adding = attributes();
@@ -119,9 +129,10 @@ class OnednnLinear final : public WeightedOp {
       packed_ += bytes_of(backward_);
     }
     workspace_ = std::max(to_forward_.scratchpad_bytes(), to_backward_.scratchpad_bytes());
+    for (const Plan& plan : plans_) narrowed_ = std::max(narrowed_, plan.x.bytes() + plan.dy.bytes());
     for (const Plan& plan : plans_)
       for (const Kernel* kernel : {&plan.forward, &plan.backward_input, &plan.write_weight, &plan.add_weight})
-        workspace_ = std::max(workspace_, kernel->scratchpad_bytes());
+        workspace_ = std::max(workspace_, narrowed_ + kernel->scratchpad_bytes());
   }
 
   Plan& of(const TensorView& view) {
@@ -137,7 +148,7 @@ class OnednnLinear final : public WeightedOp {
   std::vector<Plan> plans_;
   Kernel to_forward_, to_backward_;
   std::optional<Tiles> forward_tiles_, backward_tiles_;
-  size_t packed_ = 0, backward_offset_ = 0, workspace_ = 0;
+  size_t packed_ = 0, backward_offset_ = 0, narrowed_ = 0, workspace_ = 0;
   std::string implementation_;
 };
 

@@ -27,7 +27,9 @@ inline void check(dnnl_status_t status, const char* what) {
   throw base::BugError("oneDNN failed in {} with status {}", what, static_cast<int>(status));
 }
 
-inline Description describe(Dims dims, Tag tag) { return {std::move(dims), dnnl::memory::data_type::f32, tag}; }
+using Type = dnnl::memory::data_type;
+
+inline Description describe(Dims dims, Tag tag, Type type = Type::f32) { return {std::move(dims), type, tag}; }
 inline size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 /// Bytes that a block described so takes in a larger one whose parts all start on 64 bytes.
 inline size_t bytes_of(const Description& description) { return aligned(description.get_size()); }
@@ -161,5 +163,28 @@ inline Kernel plan_reorder(const Description& from, const Description& to, const
   const dnnl::reorder::primitive_desc description(engine, from, engine, to, attributes());
   return Kernel::plan(description, dnnl::reorder(description), engine, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
+
+/// A factor of a product as its kernels read it: as it is, or rounded to fewer bits in front of the workspace.
+class Narrowed {
+ public:
+  Narrowed() = default;
+  Narrowed(const Description& plain, const Description& wanted, const dnnl::engine& engine) {
+    if (plain == wanted) return;
+    copy_ = plan_reorder(plain, wanted, engine);
+    bytes_ = bytes_of(wanted) + copy_.scratchpad_bytes();
+    scratchpad_ = bytes_of(wanted);
+  }
+  size_t bytes() const { return bytes_; }
+  /// Writes bytes() at `to` where the factor has to be rounded.
+  const std::byte* read(const dnnl::stream& stream, const std::byte* factor, std::byte* to) {
+    if (bytes_ == 0) return factor;
+    copy_.run(stream, {factor, to}, to + scratchpad_);
+    return to;
+  }
+
+ private:
+  Kernel copy_;
+  size_t bytes_ = 0, scratchpad_ = 0;
+};
 
 }  // namespace gpipe::device::cpu

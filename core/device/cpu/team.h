@@ -13,6 +13,7 @@ struct Team {
   std::vector<int> cores;
   dnnl::engine engine;
   dnnl::stream stream;
+  Type factors = Type::f32;  // what the factors of products are rounded to; sums are f32
 };
 
 /// Sizes the calling thread's OpenMP team and binds its threads to the cores.

@@ -35,7 +35,7 @@ std::optional<Tiles> tiles_of(const Description&) { return std::nullopt; }
 #else
 std::optional<Tiles> tiles_of(const Description& description) {
   const dnnl_memory_desc_t& d = description.data;
-  if (d.ndims != 2 || d.format_kind != dnnl_blocked || d.offset0 != 0) return std::nullopt;
+  if (d.ndims != 2 || d.data_type != dnnl_f32 || d.format_kind != dnnl_blocked || d.offset0 != 0) return std::nullopt;
   const dnnl_blocking_desc_t& b = d.format_desc.blocking;
   const bool known = b.inner_nblks == 2 && b.inner_idxs[0] == 0 && b.inner_blks[0] == tile_rows && b.inner_idxs[1] == 1 &&
                      b.inner_blks[1] == tile_columns;
