@@ -11,6 +11,7 @@ ROOMS = {
     'core/device': ['core/base', 'core/tensor'],
     'core/device/functors': ['core/base'],
     'core/device/cpu': ['core/base', 'core/tensor', 'core/device'],
+    'core/device/cuda': ['core/base', 'core/tensor', 'core/device'],
     'core/graph': ['core/base', 'core/tensor', 'core/device'],
     'core/pipeline': ['core/base', 'core/tensor', 'core/device', 'core/graph'],
     'core/train': ['core/base', 'core/tensor', 'core/device', 'core/graph', 'core/pipeline'],
@@ -41,12 +42,12 @@ def allowed(room, target):
     own = room_of(target)
     if own == room or any(target == name or target.startswith(name + '/') for name in [room] + ROOMS[room]):
         # A leaf of the device room is nobody's to name.
-        return not (own == 'core/device/cpu' and room not in ('core/device/cpu', 'tests'))
+        return not (own in ('core/device/cpu', 'core/device/cuda') and room not in (own, 'tests'))
     return False
 
 
 def main():
-    files = subprocess.check_output(['git', 'ls-files', '*.h', '*.cpp', '*.cu'], text=True).split()
+    files = subprocess.check_output(['git', 'ls-files', '*.h', '*.cpp', '*.cu', '*.cuh'], text=True).split()
     faults = []
     for path in files:
         room = room_of(path)

@@ -28,7 +28,7 @@ def main():
         lines = open(path, encoding='utf-8').read().splitlines()
         if len(lines) > MAX_FILE:
             faults.append(f'{path}: {len(lines)} lines, at most {MAX_FILE}: split it by what it does')
-        if path.endswith(('.h', '.cpp')) and not path.startswith('tests/'):
+        if path.endswith(('.h', '.cpp', '.cu', '.cuh')) and not path.startswith('tests/'):
             faults += [f'{path}:{at}: a function of {length} lines, at most {MAX_FUNCTION}' for at, length in long_functions(lines)]
     print('\n'.join(faults) if faults else f'{len(files)} files keep the size rule')
     return 1 if faults else 0
