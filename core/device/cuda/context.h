@@ -1,0 +1,51 @@
+// What the ops of one backend share: device, streams, library handles. Library handles are made when first wanted, because a
+// backend is also opened just to ask what the device is.
+#pragma once
+
+#include "core/device/cuda/handles.h"
+#include "core/device/cuda/memory.h"
+#include "core/device/cuda/queue.h"
+#include "core/device/precision.h"
+
+namespace gpipe::device::cuda {
+
+class Context {
+ public:
+  explicit Context(int device, Precision precision = Precision::f32);
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  const Queue& queue() const { return queue_; }
+  int device() const { return queue_.device; }
+  cudaStream_t compute() const { return compute_.get(); }
+  cudaStream_t copies() const { return copies_.get(); }
+
+  /// Of products: f32 means f32, in which no tensor core rounds the factors.
+  bool tf32() const { return precision_ == Precision::tf32; }
+  cublasComputeType_t compute_type() const { return tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F; }
+
+  cublasHandle_t blas();
+  cublasLtHandle_t blas_lt();
+  cudnnHandle_t dnn();
+
+  /// cuBLAS works in this memory and no other: it is one of the two things that its results' bits depend on besides the shapes
+  /// (the other is that no two of its calls run at once, which one stream grants).
+  std::byte* blas_workspace();
+  static constexpr size_t blas_workspace_bytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
+
+  /// Waits for both streams, then throws what went wrong in them.
+  void synchronize();
+
+ private:
+  Precision precision_;
+  Queue queue_;
+  Stream compute_, copies_;
+  DeviceMemory fault_, scratch_, blas_memory_;
+  PinnedMemory fault_copy_;
+  Blas blas_;
+  BlasLt blas_lt_;
+  Dnn dnn_;
+};
+
+}  // namespace gpipe::device::cuda

@@ -1,0 +1,215 @@
+// Convolution on cuDNN, channels-last. cuDNN wants the weight as [O, kH, kW, C / groups]: a packed copy, unless that is how the
+// plain one lies anyway; the gradient is summed in the same layout. Bias and its gradient are our kernels.
+#include "core/device/cuda/convolution.h"
+
+#include "core/base/error.h"
+#include "core/device/cuda/helpers.h"
+#include "core/device/cuda/ops.h"
+
+#include <algorithm>
+
+namespace gpipe::device::cuda {
+namespace {
+
+class CudnnConvolution final : public WeightedOp {
+ public:
+  CudnnConvolution(const ConvolutionSpec& spec, const Batches& batches, Context& context)
+      : spec_(spec), inner_(needs_frame(spec) ? framed(spec) : spec), context_(context) {
+    context.queue().use();
+    describe();
+    plan_copies();
+    for (int64_t batch : batches) {
+      plans_.emplace_back(inner_, filter_, convolution_, batch, context);
+      const ConvolutionChoice& choice = plans_.back().choice;
+      const size_t bias = spec.bias ? sum_columns_bytes(batch * spec.out_height * spec.out_width, spec.out_channels) : 0;
+      workspace_ = std::max({workspace_, aligned(choice.forward_bytes) + frame_bytes(batch),
+                             aligned(choice.input_bytes) + frame_bytes(batch),
+                             aligned(choice.weight_bytes) + frame_bytes(batch) + weight_bytes(), bias});
+    }
+  }
+
+  size_t workspace_bytes() const override { return workspace_; }
+  std::string implementation() const override {
+    std::string text;
+    for (const ConvolutionPlan& plan : plans_) text += plan.choice.text(spec_.input_gradient) + " ";
+    return "cudnn " + text;
+  }
+  size_t packed_weight_bytes() const override { return to_packed_ ? weight_bytes() : 0; }
+  size_t packed_gradient_bytes() const override { return packed_weight_bytes(); }
+
+  void pack_weight(const TensorView& weight, std::byte* packed, std::byte*) override {
+    if (to_packed_) to_packed_->apply(weight, {packed, packed_shape()});
+  }
+  void unpack_gradient(const std::byte* packed_gradient, const TensorView& gradient, std::byte*) override {
+    if (to_plain_) to_plain_->apply({const_cast<std::byte*>(packed_gradient), packed_shape()}, gradient);
+  }
+
+  void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
+    const ConvolutionPlan& plan = of(x);
+    const std::byte* image = enter_frame(x, workspace);
+    const float one = 1, zero = 0;
+    context_.queue().use();
+    check(cudnnConvolutionForward(context_.dnn(), &one, plan.x.get(), image, filter_.get(), weight_of(w), convolution_.get(),
+                                  plan.choice.forward, workspace + frame_bytes(plan.batch), plan.choice.forward_bytes, &zero,
+                                  plan.y.get(), y.data),
+          "cudnnConvolutionForward", context_.device());
+    if (bias) add_bias(context_.queue(), bias.f32(), y.elements() / spec_.out_channels, spec_.out_channels, y.f32());
+  }
+
+  void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
+    const ConvolutionPlan& plan = of(dy);
+    std::byte* image = from_frame_ ? workspace : dx.data;
+    const float one = 1, zero = 0;
+    context_.queue().use();
+    check(cudnnConvolutionBackwardData(context_.dnn(), &one, filter_.get(), weight_of(w), plan.y.get(), dy.data,
+                                       convolution_.get(), plan.choice.input, workspace + frame_bytes(plan.batch),
+                                       plan.choice.input_bytes, &zero, plan.x.get(), image),
+          "cudnnConvolutionBackwardData", context_.device());
+    if (from_frame_) from_frame_->apply({image, frame_shape(plan.batch)}, dx);
+  }
+
+  // A later micro-batch's gradient is made apart and then added, so that the sum does not depend on how cuDNN would add.
+  void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
+                       bool accumulate, std::byte* workspace) override {
+    const ConvolutionPlan& plan = of(x);
+    const std::byte* image = enter_frame(x, workspace);
+    std::byte* sum = to_packed_ ? dw.packed : dw.plain.data;
+    std::byte* part = accumulate ? workspace + frame_bytes(plan.batch) : sum;
+    const float one = 1, zero = 0;
+    context_.queue().use();
+    check(cudnnConvolutionBackwardFilter(context_.dnn(), &one, plan.x.get(), image, plan.y.get(), dy.data, convolution_.get(),
+                                         plan.choice.weight, workspace + frame_bytes(plan.batch) + weight_bytes(),
+                                         plan.choice.weight_bytes, &zero, filter_.get(), part),
+          "cudnnConvolutionBackwardFilter", context_.device());
+    if (accumulate) add_part(context_.queue(), reinterpret_cast<float*>(part), weight_elements(), reinterpret_cast<float*>(sum));
+    if (dbias)
+      sum_columns(context_.queue(), dy.f32(), dy.elements() / spec_.out_channels, spec_.out_channels, dbias.f32(), accumulate,
+                  workspace);
+  }
+
+ private:
+  void describe() {
+    const int device = context_.device();
+    const auto narrow = [](int64_t extent) { return static_cast<int>(extent); };
+    filter_ = make<FilterDescription>(cudnnCreateFilterDescriptor, "cudnnCreateFilterDescriptor", device);
+    check(cudnnSetFilter4dDescriptor(filter_.get(), CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, narrow(spec_.out_channels),
+                                     narrow(spec_.in_channels / spec_.groups), narrow(spec_.kernel[0]), narrow(spec_.kernel[1])),
+          "cudnnSetFilter4dDescriptor", device);
+    convolution_ = make<ConvolutionDescription>(cudnnCreateConvolutionDescriptor, "cudnnCreateConvolutionDescriptor", device);
+    check(cudnnSetConvolution2dDescriptor(convolution_.get(), narrow(inner_.pad_top), narrow(inner_.pad_left),
+                                          narrow(spec_.stride[0]), narrow(spec_.stride[1]), narrow(spec_.dilation[0]),
+                                          narrow(spec_.dilation[1]), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+          "cudnnSetConvolution2dDescriptor", device);
+    check(cudnnSetConvolutionGroupCount(convolution_.get(), narrow(spec_.groups)), "cudnnSetConvolutionGroupCount", device);
+    check(cudnnSetConvolutionMathType(convolution_.get(), context_.tf32() ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH),
+          "cudnnSetConvolutionMathType", device);  // the default has TF32
+  }
+
+  void plan_copies() {
+    const Queue& queue = context_.queue();
+    const int64_t in = spec_.in_channels / spec_.groups, height = spec_.kernel[0], width = spec_.kernel[1];
+    if (in > 1 && height * width > 1) {
+      to_packed_ = make_rearrange({.input = {in, height, width}, .output = {height, width, in}, .axes = {1, 2, 0}}, queue);
+      to_plain_ = make_rearrange({.input = {height, width, in}, .output = {in, height, width}, .axes = {2, 0, 1}}, queue);
+    }
+    if (!needs_frame(spec_)) return;
+    const Shape image{spec_.in_height, spec_.in_width, spec_.in_channels}, frame = frame_shape(1).sample();
+    const int64_t top = spec_.pad_top, left = spec_.pad_left;
+    to_frame_ = make_rearrange({.input = image, .output = frame, .axes = {0, 1, 2}, .offset = {-top, -left, 0}}, queue);
+    from_frame_ = make_rearrange({.input = frame, .output = image, .axes = {0, 1, 2}, .offset = {top, left, 0}}, queue);
+  }
+
+  int64_t weight_elements() const {
+    return spec_.out_channels * (spec_.in_channels / spec_.groups) * spec_.kernel[0] * spec_.kernel[1];
+  }
+  size_t weight_bytes() const { return aligned(4 * static_cast<size_t>(weight_elements())); }
+  Shape packed_shape() const { return {spec_.out_channels, spec_.kernel[0], spec_.kernel[1], spec_.in_channels / spec_.groups}; }
+  Shape frame_shape(int64_t batch) const { return {batch, inner_.in_height, inner_.in_width, inner_.in_channels}; }
+  size_t frame_bytes(int64_t batch) const {
+    return to_frame_ ? aligned(4 * static_cast<size_t>(frame_shape(batch).elements())) : 0;
+  }
+  const std::byte* weight_of(const Weight& w) const { return to_packed_ ? w.packed : w.plain.data; }
+  const std::byte* enter_frame(const TensorView& x, std::byte* workspace) const {
+    if (!to_frame_) return x.data;
+    to_frame_->apply(x, {workspace, frame_shape(x.shape[0])});
+    return workspace;
+  }
+
+  const ConvolutionPlan& of(const TensorView& view) const {
+    for (const ConvolutionPlan& plan : plans_)
+      if (plan.batch == view.shape[0]) return plan;
+    throw base::BugError("convolution: batch size {} was not planned", view.shape[0]);
+  }
+
+  ConvolutionSpec spec_, inner_;  // inner_: as cuDNN gets it
+  Context& context_;
+  FilterDescription filter_;
+  ConvolutionDescription convolution_;
+  std::vector<ConvolutionPlan> plans_;
+  std::unique_ptr<RearrangeOp> to_packed_, to_plain_, to_frame_, from_frame_;
+  size_t workspace_ = 0;
+};
+
+ConvolutionSpec without_bias(ConvolutionSpec spec) {
+  spec.bias = false;
+  spec.input_gradient = true;  // the transposed one's forward
+  return spec;
+}
+
+/// A convolution run backwards: its forward is that one's gradient of the input, its gradient of the input that one's forward,
+/// and its weight gradient that one's with the two values exchanged.
+class TransposedConvolution final : public WeightedOp {
+ public:
+  TransposedConvolution(const TransposedConvolutionSpec& spec, const Batches& batches, Context& context)
+      : channels_(spec.in_channels),
+        context_(context),
+        inner_(make_convolution(without_bias(spec), batches, context)),
+        workspace_(inner_->workspace_bytes()) {
+    if (!spec.bias) return;
+    for (int64_t batch : batches)
+      workspace_ = std::max(workspace_, sum_columns_bytes(batch * spec.in_height * spec.in_width, channels_));
+  }
+
+  size_t workspace_bytes() const override { return workspace_; }
+  std::string implementation() const override { return inner_->implementation(); }
+  size_t packed_weight_bytes() const override { return inner_->packed_weight_bytes(); }
+  size_t packed_gradient_bytes() const override { return inner_->packed_gradient_bytes(); }
+  void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) override {
+    inner_->pack_weight(weight, packed, workspace);
+  }
+  void unpack_gradient(const std::byte* packed_gradient, const TensorView& gradient, std::byte* workspace) override {
+    inner_->unpack_gradient(packed_gradient, gradient, workspace);
+  }
+
+  void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
+    inner_->backward_input(x, w, y, workspace);
+    if (bias) add_bias(context_.queue(), bias.f32(), y.elements() / channels_, channels_, y.f32());
+  }
+  void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
+    inner_->forward(dy, w, {}, dx, workspace);
+  }
+  void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
+                       bool accumulate, std::byte* workspace) override {
+    inner_->backward_weight(dy, x, dw, {}, accumulate, workspace);
+    if (dbias) sum_columns(context_.queue(), dy.f32(), dy.elements() / channels_, channels_, dbias.f32(), accumulate, workspace);
+  }
+
+ private:
+  int64_t channels_;
+  Context& context_;
+  std::unique_ptr<WeightedOp> inner_;
+  size_t workspace_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightedOp> make_convolution(const ConvolutionSpec& spec, const Batches& batches, Context& context) {
+  if (spec.groups > 1 && spec.groups == spec.in_channels) return make_depthwise(spec, batches, context.queue());
+  return std::make_unique<CudnnConvolution>(spec, batches, context);
+}
+std::unique_ptr<WeightedOp> make_transposed_convolution(const TransposedConvolutionSpec& spec, const Batches& batches,
+                                                        Context& context) {
+  return std::make_unique<TransposedConvolution>(spec, batches, context);
+}
+
+}  // namespace gpipe::device::cuda

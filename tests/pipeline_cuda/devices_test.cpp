@@ -1,0 +1,76 @@
+// The engine on GPUs: the same bits wherever the stages lie.
+#include "tests/pipeline_cuda/on_gpus.h"
+#include "tests/support/small_run.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+using namespace gpipe;
+
+namespace {
+
+using pipeline::Rematerialize;
+
+const test::SmallRun k_pictures{test::k_residual_network, {7, 6, 3}};
+
+test::SmallRun tokens() {
+  test::SmallRun run{test::k_token_network, {11}};
+  run.classes = 9;
+  run.tokens = true;
+  run.optimizer = "adam";
+  run.learning_rate = 0.01;
+  return run;
+}
+
+/// Weights, slots and running averages.
+void check_near(const test::RunBits& found, const test::RunBits& wanted) {
+  REQUIRE(found.tensors.size() == wanted.tensors.size());
+  for (size_t t = 0; t < wanted.tensors.size(); ++t) {
+    REQUIRE(found.tensors[t].size() == wanted.tensors[t].size());
+    for (size_t i = 0; i < wanted.tensors[t].size(); ++i)
+      CHECK(found.tensors[t][i] == doctest::Approx(wanted.tensors[t][i]).epsilon(0.01).scale(0.1));
+  }
+}
+
+void check_every_place(const test::SmallRun& run, int nodes) {
+  emulated::reset({.delay_us = 0});
+  const test::RunBits one = test::run_steps(run, test::on_gpus(1, 1, 4, Rematerialize::none, "gpipe"), 3);
+  const test::RunBits on_cpu = test::run_steps(run, test::options(1, 4, Rematerialize::none), 3);
+  for (size_t i = 0; i < one.losses.size(); ++i) {
+    CHECK(one.losses[i] == doctest::Approx(on_cpu.losses[i]).epsilon(1e-4));
+    CHECK(one.norms[i] == doctest::Approx(on_cpu.norms[i]).epsilon(1e-3));
+  }
+  if (run.optimizer != "adam") check_near(one, on_cpu);  // Adam makes much of the signs of gradients that are hardly any
+  uint64_t seed = 1;
+  for (const auto& schedule : pipeline::schedule_types())
+    for (const int partitions : {1, 2, 4, 8})
+      for (const int gpus : {1, 2, 8}) {
+        const int a_device = schedule.chunks > 0 ? schedule.chunks : 2;
+        if (partitions * a_device > nodes || gpus > partitions) continue;
+        const Rematerialize policy = seed % 2 == 0 ? Rematerialize::full : Rematerialize::none;
+        const auto o = test::on_gpus(gpus, partitions, 4, policy, schedule.name);
+        CAPTURE(
+            fmt::format("{} K={} GPUs={} policy={} seed={}", schedule.name, partitions, gpus, static_cast<int>(policy), seed));
+        emulated::reset({.devices = gpus, .seed = seed, .delay_us = 5});
+        if (gpus > device::count_devices("cuda")) continue;  // of real ones
+        ++seed;
+        test::RunBits bits;
+        try {
+          bits = test::run_steps(run, o, 3);
+        } catch (const base::ConfigError&) { continue; }  // no such schedule for these numbers
+        CHECK(bits == one);
+        test::check_clean();
+      }
+}
+
+}  // namespace
+
+TEST_CASE("pictures: the same bits for every schedule, number of stages and of GPUs, near the CPU's") {
+  check_every_place(k_pictures, 11);
+}
+
+TEST_CASE("tokens: the same bits for every schedule, number of stages and of GPUs, near the CPU's") {
+  check_every_place(tokens(), test::network_of(tokens()).loss_node());
+}

@@ -1,0 +1,58 @@
+// What is planned is what is used, and nothing waits that need not.
+#include "tests/pipeline_cuda/on_gpus.h"
+#include "tests/support/small_run.h"
+
+#include <doctest/doctest.h>
+
+using namespace gpipe;
+
+namespace {
+
+using pipeline::Rematerialize;
+
+const test::SmallRun k_pictures{test::k_residual_network, {7, 6, 3}};
+
+}  // namespace
+
+TEST_CASE("a step waits for each of the pipeline's devices once, and an evaluation too") {
+  for (const int partitions : {1, 4}) {
+    emulated::reset({.devices = 2, .delay_us = 0});
+    const auto network = test::network_of(k_pictures);
+    const auto o = test::on_gpus(2, partitions, 4, Rematerialize::full, "1f1b");
+    const auto plan = pipeline::make_plan(network, {o, k_pictures.batch_size, 1, {}});
+    pipeline::Engine engine(*plan);
+    base::Problems problems;
+    test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
+    const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+    test::MadeBatch made(k_pictures, 0);
+    engine.train(made.view(1), rules, 0);
+    const int64_t before = emulated::host_waits();
+    engine.train(made.view(1), rules, 0);
+    const int64_t of_step = emulated::host_waits() - before;
+    engine.evaluate(made.view(1));
+    const int64_t of_evaluation = emulated::host_waits() - before - of_step;
+    CHECK(of_step <= 2 * partitions);  // its two queues
+    CHECK(of_evaluation <= 2 * partitions);
+  }
+  test::check_clean();
+}
+
+TEST_CASE("the devices hold what was planned, and give it back") {
+  for (const int gpus : {1, 3}) {
+    emulated::reset({.devices = gpus, .delay_us = 0});
+    const auto network = test::network_of(k_pictures);
+    const auto plan = pipeline::make_plan(network, {test::on_gpus(gpus, 3, 4, Rematerialize::full, "gpipe"), 8, 1, {}});
+    size_t before = 0, after = 0;
+    for (int gpu = 0; gpu < gpus; ++gpu) before += emulated::used_bytes(gpu);
+    {
+      const pipeline::Engine engine(*plan);
+      for (int gpu = 0; gpu < gpus; ++gpu) after += emulated::used_bytes(gpu);
+      CHECK(after - before >= plan->arena_bytes());
+      CHECK(after - before < plan->arena_bytes() + 3 * 512);  // an allocation starts where the device likes
+    }
+    after = 0;
+    for (int gpu = 0; gpu < gpus; ++gpu) after += emulated::used_bytes(gpu);
+    CHECK(after == before);
+  }
+  test::check_clean();
+}
