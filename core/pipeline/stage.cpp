@@ -9,6 +9,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Work between mini-batches; its error says where.
+template <class Work>
+void in_place(int stage, const std::string& node, const Work& work) {
+  try {
+    work();
+  } catch (base::Error& error) {
+    error.add_context(fmt::format("stage {}, node {}, update", stage, node));
+    throw;
+  }
+}
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
@@ -279,7 +290,7 @@ void Stage::evaluate(int micro, const MiniBatch& batch) { forward_task(micro, no
 template <class Work>
 void Stage::keep_up(int node, bool pack, Work work) {
   if (observer_ == nullptr) {
-    work();
+    in_place(index_, plan_.network.nodes[static_cast<size_t>(node)].name, work);
     return;
   }
   backend().synchronize();
