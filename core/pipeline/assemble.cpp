@@ -71,16 +71,6 @@ void place_edges(Plan& plan) {
     }
 }
 
-/// What a stage on a device with memory of its own has of other memory there; whatever is kept, it touches the same arrays.
-void place_staged(Plan& plan, int index) {
-  StagePlan& stage = plan.stages[static_cast<size_t>(index)];
-  if (stage.backend->is_host()) return;
-  size_t parameters = 0;
-  for (int node = stage.first_node; node < stage.last_node; ++node)
-    parameters += plan.network.nodes[static_cast<size_t>(node)].parameters.size();
-  stage.memory.staged = staged_bytes(plan, staged_arrays(program_of(plan, index, {})), parameters) + tied_copy_bytes(plan, index);
-}
-
 void make_stages(Plan& plan, const device::Batches& batches, const Operations* planned) {
   const PipelineOptions& options = plan.options;
   const int threads = static_cast<int>(options.threads);
@@ -103,7 +93,8 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
     stage.memory = fixed_memory(plan.network, stage, plan.optimizer_slots);
   }
   place_edges(plan);
-  for (int index = 0; index < plan.schedule.stages; ++index) place_staged(plan, index);
+  for (StagePlan& stage : plan.stages)
+    if (!stage.backend->is_host()) stage.memory.staged = staged_bytes(plan, stage) + tied_copy_bytes(plan, stage);
 }
 
 /// `rematerialize: auto`: what each stage keeps, and whether it recomputes at all then.

@@ -29,8 +29,15 @@ void check_host_memory(const Plan& plan) {
 
 template <class F>
 void Engine::for_stages_of(int device, F&& function) {
-  for (size_t stage = 0; stage < stages_.size(); ++stage)
-    if (plan_.schedule.device_of[stage] == device) function(stage, *stages_[stage]);
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    if (plan_.schedule.device_of[stage] != device) continue;
+    try {
+      function(stage, *stages_[stage]);
+    } catch (base::Error& error) {
+      error.add_context(fmt::format("stage {}", stage));
+      throw;
+    }
+  }
 }
 
 Engine::Engine(const Plan& plan)

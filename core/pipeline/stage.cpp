@@ -9,17 +9,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Work between mini-batches; its error says where.
-template <class Work>
-void in_place(int stage, const std::string& node, const Work& work) {
-  try {
-    work();
-  } catch (base::Error& error) {
-    error.add_context(fmt::format("stage {}, node {}, update", stage, node));
-    throw;
-  }
-}
-
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
@@ -42,8 +31,8 @@ Stage::Stage(const Plan& plan, int index)
   fetch(true);  // running averages have their first values
   clock_ = std::make_unique<QueueClock>(backend());
   std::byte* const end = memory_->data() + memory_->bytes();
-  tied_copy_ = end - tied_copy_bytes(plan, index);
-  staging_ = std::make_unique<Staging>(plan, stage_plan_, parameter_count_, end - stage_plan_.memory.staged);
+  tied_copy_ = end - tied_copy_bytes(plan, stage_plan_);
+  staging_ = std::make_unique<Staging>(plan, stage_plan_, end - stage_plan_.memory.staged);
 }
 
 void Stage::reserve_views(const StageProgram& program) {
@@ -251,7 +240,7 @@ void Stage::forward_task(int micro, const std::vector<Instruction>& list, const 
   const StageProgram& program = now_->stage.program;
   for (const int index : program.activations_in) wait_readable(index, micro);
   for (const int index : program.activations_out) wait_writable(index, micro);
-  queue([&] { staging_->wait(micro, batch); });
+  on_edge([&] { staging_->wait(micro, batch); });
   run_task({Work::forward, micro, index_}, list, batch, training);
   for (const int index : program.activations_out) publish(index, micro);
   if (!training)
@@ -289,15 +278,20 @@ void Stage::evaluate(int micro, const MiniBatch& batch) { forward_task(micro, no
 
 template <class Work>
 void Stage::keep_up(int node, bool pack, Work work) {
-  if (observer_ == nullptr) {
-    in_place(index_, plan_.network.nodes[static_cast<size_t>(node)].name, work);
-    return;
+  try {
+    if (observer_ == nullptr) {
+      work();
+      return;
+    }
+    backend().synchronize();
+    const auto start = Clock::now();
+    work();
+    backend().synchronize();
+    observer_->upkeep(index_, node, pack, seconds_since(start));
+  } catch (base::Error& error) {
+    error.add_context(fmt::format("node {}", plan_.network.nodes[static_cast<size_t>(node)].name));
+    throw;
   }
-  backend().synchronize();
-  const auto start = Clock::now();
-  work();
-  backend().synchronize();
-  observer_->upkeep(index_, node, pack, seconds_since(start));
 }
 
 void Stage::finish_gradients() {

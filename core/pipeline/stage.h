@@ -144,9 +144,9 @@ class Stage {
   void make_mirrors();
   template <class F>
   void each_mirrored(bool gradients, F&& f);
-  /// Does `work` of the device's queue, with the stage named in its error; nothing on a host device.
+  /// What a task queues besides its instructions, on devices that queue; its error names the stage.
   template <class Work>
-  void queue(Work&& work) const {
+  void on_edge(Work&& work) const {
     if (host_) return;
     try {
       work();

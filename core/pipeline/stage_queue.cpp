@@ -57,19 +57,15 @@ void Stage::begin(const MiniBatch& batch) {
   if (host_) return;
   if (task_observer_ != nullptr) settle();  // the update before
   timed_.clear();
-  queue([&] {
-    clock_->begin();
-    staging_->begin(batch);
-  });
+  clock_->begin();
+  staging_->begin(batch);
 }
 
-void Stage::settle() {
-  queue([&] { backend().synchronize(); });
-}
+void Stage::settle() { backend().synchronize(); }
 
 void Stage::finish(const MiniBatch& batch, bool training, std::span<double> sums_of_squares) {
   if (host_) return;
-  queue([&] { staging_->download(batch, training); });
+  staging_->download(batch, training);
   settle();
   staging_->hand_over(batch, training, sums_of_squares);
   for (size_t piece = 0; piece < clock_->count(); ++piece) {
@@ -80,16 +76,16 @@ void Stage::finish(const MiniBatch& batch, bool training, std::span<double> sums
 
 void Stage::wait_readable(int index, int micro) const {
   edge(index).wait_readable(micro);
-  queue([&] { backend().wait(edge(index).filled(micro)); });
+  on_edge([&] { backend().wait(edge(index).filled(micro)); });
 }
 
 void Stage::wait_writable(int index, int micro) const {
   edge(index).wait_writable(micro);
-  queue([&] { backend().wait(edge(index).freed(micro)); });
+  on_edge([&] { backend().wait(edge(index).freed(micro)); });
 }
 
 void Stage::publish(int index, int micro) const {
-  queue([&] {
+  on_edge([&] {
     const EdgePlan& of = now_->plan.edges[static_cast<size_t>(index)];
     const SlotBase& base = slots_[static_cast<size_t>(index)];
     if (!of.sent) return backend().record(edge(index).filled(micro));
@@ -103,7 +99,7 @@ void Stage::publish(int index, int micro) const {
 }
 
 void Stage::release(int index, int micro) const {
-  queue([&] { backend().record(edge(index).freed(micro)); });
+  on_edge([&] { backend().record(edge(index).freed(micro)); });
   edge(index).release(micro);
 }
 

@@ -14,56 +14,46 @@ size_t sample_bytes(const Plan& plan, int value) {
 constexpr size_t k_result_bytes = 2 * sizeof(float);
 constexpr size_t k_ahead = 2;  // micro-batches uploaded before they are used: what is sent shares the copy queue with them
 
-void note(std::vector<int>& blocks, int block) {
-  if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
+StagedArrays arrays_of(const graph::Network& network, const StagePlan& stage) {
+  StagedArrays arrays;
+  const std::vector<bool> evaluated = network.leads_to_loss();
+  for (int index = stage.first_node; index < stage.last_node; ++index) {
+    const graph::Node& node = network.nodes[static_cast<size_t>(index)];
+    for (const int value : node.inputs) {
+      arrays.input = arrays.input || value == network.input;
+      arrays.target = arrays.target || value == network.target;
+    }
+    arrays.prediction = arrays.prediction || node.output == network.prediction;
+    arrays.parameters += node.parameters.size();
+    if (!node.is_loss) continue;
+    arrays.results.push_back(network.loss_index(index));
+    if (evaluated[static_cast<size_t>(index)]) arrays.evaluated_results.push_back(network.loss_index(index));
+  }
+  return arrays;
 }
 
 /// Calls f(member of Staging's kind, bytes a sample, samples) for each array in the order in which they lie.
 template <class F>
-void each_array(const Plan& plan, const StagedArrays& arrays, size_t parameters, F&& f) {
+void each_array(const Plan& plan, const StagedArrays& arrays, F&& f) {
   const auto samples = static_cast<size_t>(plan.micro_batches.mini_batch);
   f(0, arrays.input ? sample_bytes(plan, plan.network.input) : 0, samples);
   f(1, arrays.target ? sample_bytes(plan, plan.network.target) : 0, samples);
   f(2, arrays.results.empty() ? 0 : k_result_bytes, samples * static_cast<size_t>(plan.network.loss_count()));
   f(3, arrays.prediction ? sample_bytes(plan, plan.network.prediction) : 0, samples);
-  f(4, sizeof(double), parameters);
+  f(4, sizeof(double), arrays.parameters);
+}
+
+size_t bytes_of(const Plan& plan, const StagedArrays& arrays) {
+  size_t sum = 0;
+  each_array(plan, arrays, [&](int, size_t bytes, size_t count) { sum += align_up(bytes * count); });
+  return sum;
 }
 
 }  // namespace
 
-StagedArrays staged_arrays(const StageProgram& program) {
-  StagedArrays arrays;
-  const auto look = [&](const Place& place, std::vector<int>& results) {
-    switch (place.kind) {
-      case Place::Kind::input: arrays.input = true; break;
-      case Place::Kind::target: arrays.target = true; break;
-      case Place::Kind::prediction: arrays.prediction = true; break;
-      case Place::Kind::result: note(results, place.index); break;
-      default: break;
-    }
-  };
-  const auto look_all = [&](const std::vector<Instruction>& list, std::vector<int>& results) {
-    for (const Instruction& instruction : list) {
-      for (const Operand& operand : instruction.inputs) look(operand.place, results);
-      look(instruction.output.place, results);
-    }
-  };
-  look_all(program.evaluate, arrays.evaluated_results);
-  arrays.results = arrays.evaluated_results;
-  for (const TaskProgram* tasks : {&program.whole, &program.recomputed})
-    for (const auto* list : {&tasks->forward, &tasks->recompute, &tasks->backward, &tasks->backward_weight})
-      look_all(*list, arrays.results);
-  return arrays;
-}
+size_t staged_bytes(const Plan& plan, const StagePlan& stage) { return bytes_of(plan, arrays_of(plan.network, stage)); }
 
-size_t staged_bytes(const Plan& plan, const StagedArrays& arrays, size_t parameters) {
-  size_t sum = 0;
-  each_array(plan, arrays, parameters, [&](int, size_t bytes, size_t count) { sum += align_up(bytes * count); });
-  return sum;
-}
-
-size_t tied_copy_bytes(const Plan& plan, int stage) {
-  const StagePlan& owner = plan.stages[static_cast<size_t>(stage)];
+size_t tied_copy_bytes(const Plan& plan, const StagePlan& owner) {
   size_t most = 0;
   for (const graph::Tie& tie : plan.network.ties) {
     if (tie.owner_node < owner.first_node || tie.owner_node >= owner.last_node) continue;
@@ -78,14 +68,13 @@ size_t tied_copy_bytes(const Plan& plan, int stage) {
   return most;
 }
 
-Staging::Staging(const Plan& plan, const StagePlan& stage, size_t parameters, std::byte* memory)
+Staging::Staging(const Plan& plan, const StagePlan& stage, std::byte* memory)
     : plan_(plan),
       backend_(*stage.backend),
-      arrays_(staged_arrays(stage.program)),
-      parameters_(parameters),
-      pinned_(backend_.allocate_pinned(staged_bytes(plan, arrays_, parameters))) {
+      arrays_(arrays_of(plan.network, stage)),
+      pinned_(backend_.allocate_pinned(bytes_of(plan, arrays_))) {
   std::byte* host = pinned_->data();
-  each_array(plan, arrays_, parameters, [&](int index, size_t bytes, size_t count) {
+  each_array(plan, arrays_, [&](int index, size_t bytes, size_t count) {
     Array* const all[] = {&input_, &target_, &results_, &predictions_, &sums_};
     if (bytes > 0) *all[index] = {memory, host, bytes};
     memory += align_up(bytes * count);
@@ -137,7 +126,7 @@ void Staging::download(const MiniBatch& batch, bool training) {
   for (const int block : training ? arrays_.results : arrays_.evaluated_results)
     bring(results_, static_cast<size_t>(block) * block_bytes(), block_bytes());
   bring(predictions_, 0, prediction_bytes(batch, training));
-  if (training) bring(sums_, 0, parameters_ * sizeof(double));
+  if (training) bring(sums_, 0, arrays_.parameters * sizeof(double));
 }
 
 void Staging::hand_over(const MiniBatch& batch, bool training, std::span<double> sums) {
@@ -146,7 +135,7 @@ void Staging::hand_over(const MiniBatch& batch, bool training, std::span<double>
     std::memcpy(reinterpret_cast<std::byte*>(batch.results) + at, results_.host + at, block_bytes());
   }
   if (const size_t bytes = prediction_bytes(batch, training); bytes > 0) std::memcpy(batch.predictions, predictions_.host, bytes);
-  if (training && parameters_ > 0) std::memcpy(sums.data(), sums_.host, parameters_ * sizeof(double));
+  if (training && !sums.empty()) std::memcpy(sums.data(), sums_.host, sums.size_bytes());
 }
 
 }  // namespace gpipe::pipeline

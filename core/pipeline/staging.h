@@ -13,24 +13,24 @@
 
 namespace gpipe::pipeline {
 
-/// Which of the caller's arrays the tasks of a stage touch.
+/// Which of the caller's arrays the nodes of a stage touch.
 struct StagedArrays {
   bool input = false, target = false, prediction = false;
   std::vector<int> results;            // blocks of the losses, in training
   std::vector<int> evaluated_results;  // and in an evaluation
+  size_t parameters = 0;               // at most, whose sums of squares go back
 };
-StagedArrays staged_arrays(const StageProgram& program);
 
-/// Device memory that a Staging of these arrays wants, for `parameters` sums of squares.
-size_t staged_bytes(const Plan& plan, const StagedArrays& arrays, size_t parameters);
+/// Device memory that the Staging of a stage wants.
+size_t staged_bytes(const Plan& plan, const StagePlan& stage);
 
 /// For the gradient of a tied parameter that a stage owns and another uses on a device that its own does not reach.
-size_t tied_copy_bytes(const Plan& plan, int stage);
+size_t tied_copy_bytes(const Plan& plan, const StagePlan& owner);
 
 class Staging {
  public:
   /// `memory`: staged_bytes on the stage's device.
-  Staging(const Plan& plan, const StagePlan& stage, size_t parameters, std::byte* memory);
+  Staging(const Plan& plan, const StagePlan& stage, std::byte* memory);
 
   /// Queues the uploads of the first micro-batches; the device's work on the last mini-batch is done.
   void begin(const MiniBatch& batch);
@@ -61,7 +61,6 @@ class Staging {
   const Plan& plan_;
   device::Backend& backend_;
   StagedArrays arrays_;
-  size_t parameters_;
   std::unique_ptr<device::Memory> pinned_;
   Array input_, target_, results_, predictions_, sums_;
   std::vector<std::unique_ptr<device::Event>> uploaded_;  // by micro-batch

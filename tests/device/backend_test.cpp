@@ -1,11 +1,11 @@
 // Opening devices, their memory, and what is simple enough to be checked in a line.
 #include "core/base/error.h"
 #include "tests/support/device_block.h"
+#include "tests/support/messages.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 #include <string>
 
 using namespace gpipe;
@@ -13,17 +13,6 @@ using namespace gpipe::test;
 using tensor::Shape;
 
 namespace {
-
-std::string message_of(const std::function<void()>& work, base::ExitCode code) {
-  try {
-    work();
-  } catch (const base::Error& error) {
-    CHECK(error.exit_code() == code);
-    return error.what();
-  }
-  FAIL_CHECK("nothing was thrown");
-  return "";
-}
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

@@ -2,6 +2,7 @@
 #include "core/base/error.h"
 #include "tests/emulated_cuda/emulated.h"
 #include "tests/support/device_block.h"
+#include "tests/support/messages.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +10,6 @@
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
-#include <functional>
 #include <limits>
 #include <string>
 
@@ -26,17 +26,6 @@ std::unique_ptr<device::Backend> gpu(int index = 0) {
   auto backend = device::open_backend("cuda:" + std::to_string(index), {});
   backend->attach_thread();
   return backend;
-}
-
-std::string message_of(const std::function<void()>& work, base::ExitCode code) {
-  try {
-    work();
-  } catch (const base::Error& error) {
-    CHECK(error.exit_code() == code);
-    return error.what();
-  }
-  FAIL_CHECK("nothing was thrown");
-  return "";
 }
 
 void check_contains(const std::string& text, const std::vector<std::string>& parts) {

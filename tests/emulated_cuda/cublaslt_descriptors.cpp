@@ -8,14 +8,6 @@ namespace gpipe::emulated {
 namespace {
 
 template <class Body, class Handle>
-bool read(const char* call, const char* argument, Handle handle, Kind kind, Body& out) {
-  Lock lock;
-  const Object* object = find_object(call, argument, handle, kind);
-  if (object) out = *static_cast<const Body*>(object->body.get());
-  return object != nullptr;
-}
-
-template <class Body, class Handle>
 void give_out(Handle* out, Kind kind, std::shared_ptr<Body> body) {
   *out = reinterpret_cast<Handle>(body.get());
   Lock lock;

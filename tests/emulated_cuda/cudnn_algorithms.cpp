@@ -135,7 +135,7 @@ ConvolutionShape shape_of(const ConvolutionProblem& p) {
 std::string unsupported(const ConvolutionProblem& p, int algorithm) {
   const Algorithm& a = algorithms_of(p.direction)[static_cast<size_t>(algorithm)];
   const cudnnConvolutionStruct& conv = p.convolution;
-  if (a.method == Method::absent) return "this algorithm is not implemented";
+  if (a.method == Method::absent) return "cuDNN has a number for this algorithm and no kernel";
   if (p.x.format == CUDNN_TENSOR_NHWC && !a.nhwc) return "this algorithm wants NCHW";
   if (!a.dilates && (conv.dilation_h != 1 || conv.dilation_w != 1)) return "this algorithm wants dilations of 1";
   return is_fft(a.method) || is_winograd(a.method) ? unsupported_transform(p, a.method) : "";

@@ -11,14 +11,6 @@ namespace {
 
 thread_local std::string thread_message;
 
-template <class Body, class Handle>
-bool read(const char* call, const char* argument, Handle handle, Kind kind, Body& out) {
-  Lock lock;
-  const Object* object = find_object(call, argument, handle, kind);
-  if (object) out = *static_cast<const Body*>(object->body.get());
-  return object != nullptr;
-}
-
 template <class Descriptor>
 bool is_set(const char* call, const char* argument, const Descriptor& descriptor) {
   if (!descriptor.set) refuse(call, CUDNN_STATUS_BAD_PARAM, std::string(argument) + " was created, but not set");

@@ -146,6 +146,14 @@ cudaError_t runtime_call(const char* function, Body&& body) {
 void add_object(const void* handle, Kind kind, int device, std::shared_ptr<void> body);
 /// The object, or null after a report "CALL: ARGUMENT is not a live stream". With Lock.
 Object* find_object(const char* call, const char* argument, const void* handle, Kind kind);
+/// Copies what the handle stands for; false after a report.
+template <class Body, class Handle>
+bool read(const char* call, const char* argument, Handle handle, Kind kind, Body& out) {
+  Lock lock;
+  const Object* object = find_object(call, argument, handle, kind);
+  if (object) out = *static_cast<const Body*>(object->body.get());
+  return object != nullptr;
+}
 /// Marks it as ended; false after a report. With Lock.
 bool end_object(const char* call, const char* argument, const void* handle, Kind kind);
 const char* kind_name(Kind kind);

@@ -8,12 +8,6 @@
 namespace gpipe::emulated {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-
 /// A producer on one stream, a consumer on another, with or without the event between them: how often the consumer saw an old
 /// number.
 int wrong_numbers(bool with_wait, int rounds) {

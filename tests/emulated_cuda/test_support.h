@@ -16,6 +16,12 @@
 
 namespace gpipe::emulated {
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 /// New devices for one test, which must end without violations.
 struct Machine {
   explicit Machine(const Options& options = {}) { reset(options); }

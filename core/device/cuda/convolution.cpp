@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/device/cuda/helpers.h"
 #include "core/device/cuda/ops.h"
+#include "core/device/transposed_convolution.h"
 
 #include <algorithm>
 
@@ -150,54 +151,29 @@ class CudnnConvolution final : public WeightedOp {
   size_t workspace_ = 0;
 };
 
-ConvolutionSpec without_bias(ConvolutionSpec spec) {
-  spec.bias = false;
-  spec.input_gradient = true;  // the transposed one's forward
-  return spec;
-}
-
-/// A convolution run backwards: its forward is that one's gradient of the input, its gradient of the input that one's forward,
-/// and its weight gradient that one's with the two values exchanged.
-class TransposedConvolution final : public WeightedOp {
+class CudaTransposedConvolution final : public TransposedConvolution {
  public:
-  TransposedConvolution(const TransposedConvolutionSpec& spec, const Batches& batches, Context& context)
-      : channels_(spec.in_channels),
-        context_(context),
-        inner_(make_convolution(without_bias(spec), batches, context)),
-        workspace_(inner_->workspace_bytes()) {
+  CudaTransposedConvolution(const TransposedConvolutionSpec& spec, const Batches& batches, Context& context)
+      : TransposedConvolution(spec, make_convolution(inner_spec(spec), batches, context)),
+        queue_(context.queue()),
+        workspace_(TransposedConvolution::workspace_bytes()) {
     if (!spec.bias) return;
     for (int64_t batch : batches)
-      workspace_ = std::max(workspace_, sum_columns_bytes(batch * spec.in_height * spec.in_width, channels_));
+      workspace_ = std::max(workspace_, sum_columns_bytes(batch * spec.in_height * spec.in_width, spec.in_channels));
   }
 
   size_t workspace_bytes() const override { return workspace_; }
-  std::string implementation() const override { return inner_->implementation(); }
-  size_t packed_weight_bytes() const override { return inner_->packed_weight_bytes(); }
-  size_t packed_gradient_bytes() const override { return inner_->packed_gradient_bytes(); }
-  void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) override {
-    inner_->pack_weight(weight, packed, workspace);
-  }
-  void unpack_gradient(const std::byte* packed_gradient, const TensorView& gradient, std::byte* workspace) override {
-    inner_->unpack_gradient(packed_gradient, gradient, workspace);
-  }
 
-  void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
-    inner_->backward_input(x, w, y, workspace);
-    if (bias) add_bias(context_.queue(), bias.f32(), y.elements() / channels_, channels_, y.f32());
+ protected:
+  void add_bias(const float* bias, int64_t rows, int64_t channels, float* y) override {
+    cuda::add_bias(queue_, bias, rows, channels, y);
   }
-  void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
-    inner_->forward(dy, w, {}, dx, workspace);
-  }
-  void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
-                       bool accumulate, std::byte* workspace) override {
-    inner_->backward_weight(dy, x, dw, {}, accumulate, workspace);
-    if (dbias) sum_columns(context_.queue(), dy.f32(), dy.elements() / channels_, channels_, dbias.f32(), accumulate, workspace);
+  void sum_rows(const float* dy, int64_t rows, int64_t channels, float* sums, bool accumulate, std::byte* workspace) override {
+    sum_columns(queue_, dy, rows, channels, sums, accumulate, workspace);
   }
 
  private:
-  int64_t channels_;
-  Context& context_;
-  std::unique_ptr<WeightedOp> inner_;
+  const Queue& queue_;
   size_t workspace_;
 };
 
@@ -209,7 +185,7 @@ std::unique_ptr<WeightedOp> make_convolution(const ConvolutionSpec& spec, const 
 }
 std::unique_ptr<WeightedOp> make_transposed_convolution(const TransposedConvolutionSpec& spec, const Batches& batches,
                                                         Context& context) {
-  return std::make_unique<TransposedConvolution>(spec, batches, context);
+  return std::make_unique<CudaTransposedConvolution>(spec, batches, context);
 }
 
 }  // namespace gpipe::device::cuda

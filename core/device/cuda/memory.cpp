@@ -4,17 +4,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace gpipe::device::cuda {
 namespace {
 
-// Size 0 gets a byte, so that a null pointer always means "no such thing".
 size_t at_least_one(size_t bytes) { return std::max<size_t>(bytes, 1); }
+
+void wait_for(int device) {
+  cudaSetDevice(device);
+  cudaDeviceSynchronize();
+}
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(int device, size_t bytes) : device_(device), bytes_(bytes) {
+std::byte* OfDevice::take(int device, size_t bytes) {
   check(cudaSetDevice(device), "cudaSetDevice", device);
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, at_least_one(bytes));
@@ -26,25 +29,15 @@ DeviceMemory::DeviceMemory(int device, size_t bytes) : device_(device), bytes_(b
                             text_of(status));
   }
   check(status, "cudaMalloc", device);
-  data_ = static_cast<std::byte*>(data);
+  return static_cast<std::byte*>(data);
 }
 
-DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
+void OfDevice::give_back(int device, std::byte* data) {
+  wait_for(device);
+  cudaFree(data);
 }
 
-DeviceMemory::~DeviceMemory() {
-  if (data_ == nullptr) return;
-  cudaSetDevice(device_);
-  cudaDeviceSynchronize();  // an error may have left work in flight that uses it
-  cudaFree(data_);
-}
-
-PinnedMemory::PinnedMemory(int device, size_t bytes) : device_(device), bytes_(bytes) {
+std::byte* Pinned::take(int device, size_t bytes) {
   check(cudaSetDevice(device), "cudaSetDevice", device);
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, at_least_one(bytes));
@@ -54,23 +47,13 @@ PinnedMemory::PinnedMemory(int device, size_t bytes) : device_(device), bytes_(b
                             device, text_of(status));
   }
   check(status, "cudaMallocHost", device);
-  data_ = static_cast<std::byte*>(data);
-  std::memset(data_, 0, at_least_one(bytes));
+  std::memset(data, 0, at_least_one(bytes));
+  return static_cast<std::byte*>(data);
 }
 
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-PinnedMemory::~PinnedMemory() {
-  if (data_ == nullptr) return;
-  cudaSetDevice(device_);
-  cudaDeviceSynchronize();
-  cudaFreeHost(data_);
+void Pinned::give_back(int device, std::byte* data) {
+  wait_for(device);
+  cudaFreeHost(data);
 }
 
 }  // namespace gpipe::device::cuda
