@@ -160,18 +160,7 @@ train::RunFacts facts_of(const Composition& c, std::string run) {
   std::string name = optimizer.is_null() ? "sgd" : optimizer.is_map() ? optimizer.members().front().first : optimizer.text();
   std::vector<std::string> layers;
   for (const graph::Node& node : c.network->nodes) layers.push_back(node.name + " " + node.type);
-  std::string buckets;
-  for (const train::BucketShape& bucket : c.data.train->spec().narrower)
-    buckets += fmt::format("{}{} {}", buckets.empty() ? "" : ", ", bucket.input, bucket.target);
-  return {std::move(run),
-          std::move(name),
-          std::move(layers),
-          c.config.train.batch_size,
-          c.config.pipeline.micro_batches,
-          c.config.pipeline.threads,
-          c.config.train.seed,
-          device::name_of(c.config.train.precision),
-          std::move(buckets)};
+  return {std::move(run), std::move(name), std::move(layers)};
 }
 
 train::Checkpoint open_checkpoint(const Command& command, const Composition& c) {

@@ -1,4 +1,5 @@
 // train: from a configuration to a finished run and its folder.
+#include "app/changed_settings.h"
 #include "app/commands.h"
 #include "app/observers.h"
 #include "app/plan_page.h"
@@ -21,8 +22,9 @@ namespace {
 /// A run while it runs: everything with its lifetime, in the order of construction.
 class Run {
  public:
-  Run(const Command& command, const Composition& composition, const PlanPage& page, RunFolder& folder)
+  Run(const Command& command, const Catalog& catalog, const Composition& composition, const PlanPage& page, RunFolder& folder)
       : command_(command),
+        catalog_(catalog),
         c_(&composition),
         page_(page),
         folder_(folder),
@@ -80,8 +82,7 @@ class Run {
       for (const std::string& skipped : from->skipped) fmt::print(stderr, "warning: skipped {}\n", skipped);
       for (const std::string& warning : from->checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
       train::check_kinds(from->checkpoint, facts);
-      for (const std::string& difference : train::differences(from->checkpoint, facts))
-        fmt::print(stderr, "warning: {}\n", difference);
+      tell_changes();
       trainer.restore(train::restore_run(engine_, *c_->optimizer, from->checkpoint));
       folder_.rewind_metrics(trainer.state().step);
       if (!command_.quiet)
@@ -100,7 +101,23 @@ class Run {
     folder_.write("config.yaml", write_yaml(write_run_config(config)));
   }
 
+  /// A resumed run takes its settings from the configuration it is given, which need not be the one it had.
+  void tell_changes() const {
+    const std::string file = folder_.path() + "/config.yaml";
+    std::vector<std::string> changes;
+    try {
+      changes = changed_settings(write_run_config(load_run_config(file, {}, catalog_)), write_run_config(c_->config));
+    } catch (const base::Error& error) {
+      fmt::print(stderr, "warning: what the run was started with cannot be compared with what it is now: {}\n", error.what());
+      return;
+    }
+    for (const std::string& change : changes) fmt::print(stderr, "warning: {}\n", change);
+    if (!changes.empty())
+      fmt::print(stderr, "warning: the run goes on from its checkpoint, but not to the weights that it would have come to\n");
+  }
+
   const Command& command_;
+  const Catalog& catalog_;
   const Composition* c_;
   const PlanPage& page_;
   RunFolder& folder_;
@@ -134,7 +151,7 @@ int run_train(const Command& command, const Catalog& catalog) {
                    command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh);
   RunRecord record(command, *composition, page, folder);
   try {
-    Run run(command, *composition, page, folder);
+    Run run(command, catalog, *composition, page, folder);
     return static_cast<int>(run.go(record, transfer ? &*transfer : nullptr));
   } catch (...) {
     record.failed(std::current_exception(), nullptr);

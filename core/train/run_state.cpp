@@ -88,13 +88,7 @@ std::string RunSaver::save(const TrainState& state) {
                     {"loss_scale", state.loss_scale},
                     {"good_steps", state.good_steps},
                     {"optimizer", facts_.optimizer},
-                    {"layers", facts_.layers},
-                    {"batch_size", facts_.batch_size},
-                    {"micro_batches", facts_.micro_batches},
-                    {"threads", facts_.threads},
-                    {"seed", facts_.seed},
-                    {"precision", facts_.precision},
-                    {"buckets", facts_.buckets}};
+                    {"layers", facts_.layers}};
   if (state.best) contents.state["best"] = *state.best;
   SavePolicy policy;
   policy.keep_last = options_.keep_last;
@@ -144,31 +138,6 @@ void check_kinds(const Checkpoint& checkpoint, const RunFacts& now) {
   if (found == checkpoint.state.end() || *found == now.optimizer) return;
   throw base::CheckpointError("{}: another optimizer: {} in the checkpoint, {} in the configuration", checkpoint.folder,
                               found->dump(), now.optimizer);
-}
-
-std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFacts& now) {
-  std::vector<std::string> words;
-  const auto compare = [&](const char* key, const char* setting, const auto& value) {
-    const auto saved = checkpoint.state.value(key, value);
-    if (saved != value)
-      words.push_back(
-          fmt::format("{} was {} and is {} now: the run goes on, but not bit for bit as it would have", setting, saved, value));
-  };
-  compare("batch_size", "train.batch_size", now.batch_size);
-  compare("micro_batches", "pipeline.micro_batches", now.micro_batches);
-  compare("threads", "pipeline.threads", now.threads);
-  compare("seed", "train.seed", now.seed);
-  compare("precision", "train.precision", now.precision);
-  // Checkpoints of before there were buckets have none.
-  if (const auto saved = checkpoint.state.value("buckets", std::string()); saved != now.buckets) {
-    const auto shown = [](const std::string& buckets) {
-      return buckets.empty() ? "none" : "those narrower than the widest " + buckets;
-    };
-    words.push_back(
-        fmt::format("the buckets of data.train were {} and are {} now: the run goes on, but not bit for bit as it would have",
-                    shown(saved), shown(now.buckets)));
-  }
-  return words;
 }
 
 }  // namespace gpipe::train

@@ -11,17 +11,11 @@
 
 namespace gpipe::train {
 
-/// What must be the same for a resumed run to be the same run, bit for bit. Kept in state.json.
+/// What a run is, of which a checkpoint cannot be taken by another. Kept in state.json.
 struct RunFacts {
   std::string run;                  // id
   std::string optimizer;            // its name in the list; some have slots of the same names
   std::vector<std::string> layers;  // "name type" of every node, in order
-  int64_t batch_size = 0;
-  int64_t micro_batches = 0;
-  int64_t threads = 0;
-  int64_t seed = 0;
-  std::string precision = "f32";
-  std::string buckets = {};  // shapes of the training data's narrower buckets, in words
 };
 
 class RunSaver final : public CheckpointSaver {
@@ -46,7 +40,5 @@ void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint, bool 
 TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, const Checkpoint& checkpoint);
 /// CheckpointError when the checkpoint is of other layers or of another optimizer: shapes alone do not tell relu from gelu.
 void check_kinds(const Checkpoint& checkpoint, const RunFacts& now);
-/// Settings that differ from those of the saved run, one sentence each: the run goes on, but not bit for bit.
-std::vector<std::string> differences(const Checkpoint& checkpoint, const RunFacts& now);
 
 }  // namespace gpipe::train

@@ -243,14 +243,26 @@ TEST_CASE("K17: a checkpoint of another model or optimizer is refused by the fir
   CHECK((test::final_state(folder / "run") == state));
 }
 
-TEST_CASE("a run goes on with other batches, and says that its numbers change") {
+TEST_CASE("a run goes on with other settings, and says which of them change its numbers") {
   const TempFolder folder;
   test::write_file(folder / "run.yaml", test::tiny_config());
   REQUIRE(run_child(folder, {"train", "run.yaml", "--quiet", "--set", "train.steps=11"}).code == 0);
-  const Outcome outcome = run_child(folder, {"train", "run.yaml", "--quiet", "--resume", "--set", "train.batch_size=64"});
+  const Outcome outcome =
+      run_child(folder, {"train", "run.yaml", "--quiet", "--resume", "--set", "train.batch_size=64", "--set",
+                         "train.parts=[{match: 'conv2d_1.*', frozen: true}]", "--set", "network.5.dropout.p=0.1"});
   CAPTURE(outcome.err);
   CHECK(outcome.code == 0);
   CHECK(contains(outcome.err, "train.batch_size was 16 and is 64 now"));
+  CHECK(contains(outcome.err, "train.parts was not set and is"));
+  CHECK(contains(outcome.err, "network.5.dropout.p was 0.2 and is 0.1 now"));
+  CHECK(contains(outcome.err, "train.steps was 11 and is 40 now"));
+  CHECK(contains(outcome.err, "the run goes on from its checkpoint"));
+  // Nothing of the earlier settings is left: the same command again has nothing to tell.
+  const Outcome again =
+      run_child(folder, {"train", "run.yaml", "--quiet", "--resume", "--partitions", "3", "--set", "train.batch_size=64", "--set",
+                         "train.parts=[{match: 'conv2d_1.*', frozen: true}]", "--set", "network.5.dropout.p=0.1"});
+  CHECK(again.code == 0);
+  CHECK(again.err.empty());
 }
 
 TEST_CASE("a start that was killed before its first checkpoint is simply started again") {

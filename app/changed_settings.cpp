@@ -1,0 +1,90 @@
+#include "app/changed_settings.h"
+
+#include "app/yaml_writer.h"
+#include "core/base/scalar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace gpipe::app {
+namespace {
+
+using base::Tree;
+
+/// What no weight depends on.
+bool leaves_bits(const std::string& path, bool rate_is_constant) {
+  static const std::set<std::string> harmless{"data.validation", "data.prefetch", "train.validate_every", "train.on_divergence"};
+  if (harmless.count(path) > 0) return true;
+  return rate_is_constant && (path == "train.epochs" || path == "train.steps");
+}
+
+std::string shown(const Tree* value) {
+  if (value == nullptr || value->is_null()) return "not set";
+  std::string text = value->is_scalar() ? value->text() : write_yaml(*value);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  constexpr size_t most = 60;
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  if (text.empty()) return "\"\"";
+  return base::without_controls(text.size() > most ? text.substr(0, most) + "..." : text);
+}
+
+class Comparison {
+ public:
+  Comparison(bool rate_is_constant, std::vector<std::string>& words) : rate_is_constant_(rate_is_constant), words_(words) {}
+
+  void compare(const std::string& path, const Tree* before, const Tree* now) {
+    if (leaves_bits(path, rate_is_constant_) || equal(before, now)) return;
+    if (before != nullptr && now != nullptr && before->is_map() && now->is_map()) return members(path, *before, *now);
+    if (before != nullptr && now != nullptr && before->is_list() && now->is_list() &&
+        before->items().size() == now->items().size()) {
+      for (size_t i = 0; i < now->items().size(); ++i)
+        compare(fmt::format("{}.{}", path, i), &before->items()[i], &now->items()[i]);
+      return;
+    }
+    words_.push_back(fmt::format("{} was {} and is {} now", path, shown(before), shown(now)));
+  }
+
+ private:
+  static bool equal(const Tree* before, const Tree* now) {
+    const bool none_before = before == nullptr || before->is_null(), none_now = now == nullptr || now->is_null();
+    return none_before || none_now ? none_before == none_now : *before == *now;
+  }
+  void members(const std::string& path, const Tree& before, const Tree& now) {
+    for (const auto& [key, value] : now.members()) compare(path + "." + key, before.find(key), &value);
+    for (const auto& [key, value] : before.members())
+      if (now.find(key) == nullptr) compare(path + "." + key, &value, nullptr);
+  }
+
+  bool rate_is_constant_;
+  std::vector<std::string>& words_;
+};
+
+/// By its dotted path, or null.
+const Tree* at(const Tree& tree, const std::string& path) {
+  const Tree* found = &tree;
+  for (size_t start = 0; found != nullptr && found->is_map() && start <= path.size();) {
+    const size_t end = std::min(path.find('.', start), path.size());
+    found = found->find(path.substr(start, end - start));
+    start = end + 1;
+    if (start > path.size()) return found;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> changed_settings(const Tree& before, const Tree& now) {
+  const auto constant = [](const Tree& tree) {
+    const Tree* rule = at(tree, "train.schedule");
+    return rule == nullptr || (rule->is_scalar() && rule->text() == "constant");
+  };
+  std::vector<std::string> words;
+  Comparison comparison(constant(before) && constant(now), words);
+  for (const char* path : {"network", "pipeline.device", "pipeline.micro_batches", "pipeline.threads", "data", "train"})
+    comparison.compare(path, at(before, path), at(now, path));
+  return words;
+}
+
+}  // namespace gpipe::app
