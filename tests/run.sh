@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the tests. tests/run.sh [--preset release|asan|tsan] [ctest arguments, e.g. -L default -R pipeline]
-# tests/run.sh --gpu: every node and the pipeline on the GPUs of this machine, then some under compute-sanitizer if it is there.
+# tests/run.sh --gpu: every node and the pipeline on the GPUs of this machine, then some under compute-sanitizer if it is there,
+# then how fast whole networks are, as JSON lines in a file that is named at the end.
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 preset=release
 if [ "${1:-}" = --preset ]; then
@@ -9,12 +10,14 @@ if [ "${1:-}" = --preset ]; then
 fi
 install_packages
 if [ "${1:-}" = --gpu ]; then
-  build gpu gpipe-train test_gpu
+  build gpu gpipe-train test_gpu network_bench
   "$tree/gpipe-train" devices
   ctest --test-dir "$tree" --output-on-failure -L gpu
   if command -v compute-sanitizer >/dev/null; then
     compute-sanitizer --error-exitcode 1 "$tree/tests/test_gpu" --test-case="*second run*"
   fi
+  "$tree/tests/bench/network_bench" --device cuda >"$tree/network_bench.jsonl"
+  echo "how fast: $tree/network_bench.jsonl"
   exit
 fi
 targets=all

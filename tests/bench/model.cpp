@@ -1,4 +1,4 @@
-#include "tests/bench/gpipe_tables/model.h"
+#include "tests/bench/model.h"
 
 #include "app/network_file.h"
 #include "app/yaml_tree.h"

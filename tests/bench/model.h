@@ -1,4 +1,4 @@
-// What the tables are made of: networks of configs/networks at any size, and training steps of a plan on made-up data.
+// What benches are made of: networks of configs/networks at any size, and training steps of a plan on made-up data.
 #pragma once
 
 #include "core/graph/network.h"
@@ -54,11 +54,5 @@ constexpr int64_t k_mebi = 1 << 20;
 
 /// Options of K stages and M micro-batches, not bound to cores where there are more stages than cores.
 pipeline::PipelineOptions pipeline_of(int64_t partitions, int64_t micro_batches, pipeline::Rematerialize policy);
-
-/// Prints Table 1: the sizes of the paper, and what fits into 64 MiB a device here. False where a count is not the paper's or
-/// an arena is larger than its limit.
-bool print_sizes(bool quick);
-/// Prints Tables 2 and 3 from measured costs and the simulator, and the speed of two stages on this machine.
-void print_speeds(bool quick);
 
 }  // namespace gpipe::bench

@@ -1,7 +1,7 @@
 // The tables of the GPipe paper (arXiv 1811.06965), here: beside its own figures, what this program counts, fits and reaches.
 // gpipe_tables [sizes|speeds]... [--quick]; a few minutes, on an idle machine. Exit code 1: a count is not the paper's, or an
 // arena is larger than its limit.
-#include "tests/bench/gpipe_tables/model.h"
+#include "tests/bench/gpipe_tables/tables.h"
 
 #include <fmt/format.h>
 

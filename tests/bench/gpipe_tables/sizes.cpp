@@ -1,7 +1,8 @@
 // Table 1: what is counted at the paper's sizes, and the largest models that fit into a small device here.
 #include "core/base/text.h"
 #include "core/pipeline/search.h"
-#include "tests/bench/gpipe_tables/model.h"
+#include "tests/bench/gpipe_tables/tables.h"
+#include "tests/bench/model.h"
 
 #include <fmt/format.h>
 

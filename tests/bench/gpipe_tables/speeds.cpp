@@ -4,7 +4,8 @@
 #include "core/base/text.h"
 #include "core/pipeline/predict.h"
 #include "core/pipeline/profile.h"
-#include "tests/bench/gpipe_tables/model.h"
+#include "tests/bench/gpipe_tables/tables.h"
+#include "tests/bench/model.h"
 
 #include <fmt/format.h>
 
