@@ -44,7 +44,10 @@ class CrossEntropy final : public Layer {
     return {12 * inputs[0].elements(), 14 * inputs[0].elements(), 0};
   }
   std::unique_ptr<Operation> plan(const PlanContext& context) const override {
-    return make_loss_operation(context.backend.cross_entropy({context.inputs[0].back(), config_.label_smoothing}));
+    const int64_t classes = context.inputs[0].back();
+    return make_loss_operation(context.backend.cross_entropy(
+        {.classes = classes, .positions = context.inputs[0].elements() / classes, .label_smoothing = config_.label_smoothing},
+        context.batches));
   }
 
  private:

@@ -7,7 +7,6 @@
 // (the *queue*), uploads and sends beside them (the *copy queue*); only events and synchronize() order the two.
 #pragma once
 
-#include "core/device/functors/update.h"
 #include "core/device/ops.h"
 #include "core/device/precision.h"
 
@@ -96,7 +95,7 @@ class Backend {
   virtual std::unique_ptr<ResampleOp> resample(const ResampleSpec&) = 0;
   virtual std::unique_ptr<SoftmaxOp> softmax() = 0;
   virtual std::unique_ptr<ChannelScaleOp> channel_scale(int64_t channels) = 0;
-  virtual std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec&) = 0;
+  virtual std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec&, const Batches&) = 0;
   virtual std::unique_ptr<LossOp> mean_squared_error() = 0;
   virtual std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec&) = 0;
   virtual std::unique_ptr<SampleAddOp> sample_add() = 0;
@@ -111,10 +110,8 @@ class Backend {
   virtual void swap(const TensorView& a, const TensorView& b) = 0;
   /// Sum of squares in double, in an order that does not depend on the number of threads, to memory of the device.
   virtual void sum_of_squares(const TensorView& x, double* out) = 0;
-  /// weight, gradient and as many slots as the rule has (one more with UpdateCommon::averaging), all of the weight's size; the
-  /// gradient is left as it is.
-  virtual void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
-                      std::span<const TensorView> slots) = 0;
+  /// Gradients are left as they are.
+  virtual void update(std::span<const ParameterUpdate> updates) = 0;
 };
 
 struct BackendOptions {

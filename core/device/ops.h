@@ -11,6 +11,7 @@
 // - Same inputs, same batch size, same number of threads: same bits, whenever and wherever in memory it runs.
 #pragma once
 
+#include "core/device/functors/update.h"
 #include "core/tensor/tensor.h"
 
 #include <array>
@@ -243,6 +244,7 @@ class ChannelScaleOp : public Op {
 
 struct CrossEntropySpec {
   int64_t classes;
+  int64_t positions = 1;  // targets of a sample
   double label_smoothing = 0.0;
 };
 
@@ -255,7 +257,8 @@ constexpr int32_t k_ignored_target = -100;
 /// of (p - t)^2; never a hit.
 class LossOp : public Op {
  public:
-  virtual void forward(const TensorView& prediction, const TensorView& target, const TensorView& result) = 0;
+  virtual void forward(const TensorView& prediction, const TensorView& target, const TensorView& result,
+                       std::byte* workspace) = 0;
   /// dprediction = scale * d(loss of the sample)/d(prediction); it may be the memory of prediction.
   virtual void backward(const TensorView& prediction, const TensorView& target, float scale, const TensorView& dprediction) = 0;
 };
@@ -328,6 +331,14 @@ class ConcatOp : public Op {
  public:
   virtual void join(std::span<const TensorView> parts, const TensorView& whole) = 0;
   virtual void split(const TensorView& whole, std::span<const TensorView> parts) = 0;
+};
+
+/// A parameter to update: weight, gradient and as many slots as the rule has (one more with UpdateCommon::averaging), all of the
+/// weight's size.
+struct ParameterUpdate {
+  Update rule;
+  TensorView weight, gradient;
+  std::span<const TensorView> slots;
 };
 
 }  // namespace gpipe::device

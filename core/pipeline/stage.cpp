@@ -326,12 +326,18 @@ void Stage::sum_gradients(std::span<double> sums_of_squares) {
   }
 }
 
+// All at once, unless somebody wants to know what each takes.
 void Stage::update(std::span<const device::Update> rules) {
+  updates_.clear();
   for (size_t i = 0; i < parameter_count_; ++i) {
-    StateTensor& tensor = tensors_[i];
+    const StateTensor& tensor = tensors_[i];
     if (tensor.spec->frozen) continue;
-    keep_up(tensor.node, false, [&] { backend().update(rules[i], tensor.value, tensor.gradient, tensor.slots); });
+    updates_.push_back({rules[i], tensor.value, tensor.gradient, tensor.slots});
+    if (observer_ == nullptr) continue;
+    keep_up(tensor.node, false, [&] { backend().update(updates_); });
+    updates_.clear();
   }
+  if (!updates_.empty()) backend().update(updates_);
 }
 
 void Stage::finish_update() {

@@ -202,7 +202,8 @@ class Stage {
   std::vector<Edge>* edges_ = nullptr;
   std::vector<SlotBase> slots_;  // by edge
   const std::atomic<bool>* aborted_ = nullptr;
-  std::vector<TensorView> inputs_, dx_;  // reused by every call
+  std::vector<TensorView> inputs_, dx_;           // reused by every call
+  std::vector<device::ParameterUpdate> updates_;  // likewise
   double busy_seconds_ = 0;
   // Of a device that is not the host:
   std::unique_ptr<device::Memory> mirror_memory_;

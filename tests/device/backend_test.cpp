@@ -77,7 +77,8 @@ TEST_CASE("an update of a whole parameter is the rule applied to each of its ele
       std::visit(
           [&](const auto& rule) {
             for (size_t i = 0; i < w.size(); ++i) rule(w[i], gradient[static_cast<int64_t>(i)], a[i], b[i]);
-            backend->update(rule, weight, gradient, std::span(slots, static_cast<size_t>(rule.slots)));
+            const device::ParameterUpdate what{rule, weight, gradient, std::span(slots, static_cast<size_t>(rule.slots))};
+            backend->update({&what, 1});
           },
           rules[r]);
       CAPTURE(r);

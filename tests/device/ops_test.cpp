@@ -87,23 +87,23 @@ TEST_CASE("activations stay accurate and finite far from zero") {
 
 TEST_CASE("cross-entropy is finite for huge logits, NaN for NaN, and refuses a class that is not there") {
   const auto backend = cpu();
-  const auto op = backend->cross_entropy({3, 0.0});
+  const auto op = backend->cross_entropy({.classes = 3}, {3});
   const DeviceBlock logits(*backend, {3, 3}, {1e4F, -1e4F, 0, 0, 0, 1e38F, not_a_number, 1, 2}), result(*backend, {3, 2});
   const DeviceBlock targets(*backend, {3});
   const TensorView classes{targets.view().data, {3}, tensor::DType::i32};
   classes.i32()[0] = 1;
   classes.i32()[1] = 2;
   classes.i32()[2] = 0;
-  op->forward(logits, classes, result);
+  op->forward(logits, classes, result, nullptr);
   CHECK(result[0] == 2e4F);
   CHECK(result[1] == 0);
   CHECK(result[2] == 0);
   CHECK(result[3] == 1);
   CHECK(std::isnan(result[4]));
   classes.i32()[2] = 3;
-  CHECK_THROWS_AS(op->forward(logits, classes, result), base::DataError);
+  CHECK_THROWS_AS(op->forward(logits, classes, result, nullptr), base::DataError);
   classes.i32()[2] = -1;
-  CHECK_THROWS_AS(op->forward(logits, classes, result), base::DataError);
+  CHECK_THROWS_AS(op->forward(logits, classes, result, nullptr), base::DataError);
 }
 
 TEST_CASE("running averages of uneven micro-batches are those of the whole mini-batch, even far from zero") {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
+#include <deque>
 #include <limits>
 #include <string>
 
@@ -163,12 +164,43 @@ TEST_CASE("sums of squares are exact in double and have the same bits twice; upd
       std::vector<TensorView> slots = {first, second, third};
       std::visit([&](const auto& one) { slots.resize(static_cast<size_t>(one.slots + (one.common.averaging > 0 ? 1 : 0))); },
                  rule);
-      device->update(rule, weight, gradient, slots);
+      const device::ParameterUpdate what{rule, weight, gradient, slots};
+      device->update({&what, 1});
       auto& out = results[device == host.get() ? 1 : 0];
       for (const DeviceBlock* block : {&weight, &first, &second, &third}) out.push_back(block->values());
     }
     CHECK(results[0] == results[1]);
   }
+}
+
+TEST_CASE("many parameters are updated together, of any size and rule, each as if it were alone") {
+  const Machine machine;
+  const auto backend = gpu();
+  std::vector<std::vector<float>> results[2];
+  for (const bool together : {false, true}) {
+    std::vector<std::unique_ptr<DeviceBlock>> blocks;
+    const auto block = [&](int64_t count) {
+      blocks.push_back(std::make_unique<DeviceBlock>(*backend, tensor::Shape{count}, noise(blocks.size(), count)));
+      return blocks.back()->view();
+    };
+    std::vector<device::ParameterUpdate> updates;
+    std::deque<std::vector<TensorView>> slots;
+    for (int i = 0; i < 75; ++i) {
+      const int64_t count = i % 7 == 3 ? 4096 * (i % 3 + 1) + i % 2 : 1 + 13 * i;
+      device::Update rule = device::MomentumUpdate{.common = {.learning_rate = 0.01F * static_cast<float>(i)}, .momentum = 0.9F};
+      if (i == 40 || i == 41) rule = device::SgdUpdate{.common = {.learning_rate = 0.1F}};
+      slots.emplace_back();
+      const TensorView weight = block(count), gradient = block(count);
+      if (i != 40 && i != 41) slots.back().push_back(block(count));
+      updates.push_back({rule, weight, gradient, slots.back()});
+    }
+    if (together)
+      backend->update(updates);
+    else
+      for (const device::ParameterUpdate& one : updates) backend->update({&one, 1});
+    for (const auto& one : blocks) results[together ? 1 : 0].push_back(one->values());
+  }
+  CHECK(results[0] == results[1]);
 }
 
 TEST_CASE("an id outside the vocabulary and a class that is not there are named when the host waits, once") {
@@ -184,10 +216,11 @@ TEST_CASE("an id outside the vocabulary and a class that is not there are named 
     op->backward_weight(ids_in(*backend, block, {0, 1, 2, 3, bad, 4}), y, table, false);
     backend->synchronize();
   }
-  const auto loss = backend->cross_entropy({3, 0.0});
+  const auto loss = backend->cross_entropy({.classes = 3}, {6});
+  const auto workspace = backend->allocate(loss->workspace_bytes());
   const DeviceBlock logits(*backend, {6, 3}, noise(2, 18)), result(*backend, {6, 2});
   const TensorView targets = ids_in(*backend, block, {0, 1, -100, 3, 2, -1});
-  loss->forward(logits, {targets.data, {6}, tensor::DType::i32}, result);
+  loss->forward(logits, {targets.data, {6}, tensor::DType::i32}, result, workspace->data());
   check_contains(message_of([&] { backend->synchronize(); }, base::ExitCode::data), {"class 3", "place 3", "0..2"});
 }
 
@@ -209,7 +242,9 @@ TEST_CASE("NaN and ties: max pooling, softmax and cross-entropy do what they do 
     const DeviceBlock logits(*backend, {3, 3}, {1e4F, -1e4F, 0, 0, 0, 1e38F, not_a_number, 1, 2}), result(*backend, {3, 2});
     const DeviceBlock classes(*backend, {3}), spread(*backend, {3, 3});
     const TensorView targets = ids_in(*backend, classes, {1, 2, 0});
-    backend->cross_entropy({3, 0.0})->forward(logits, targets, result);
+    const auto loss = backend->cross_entropy({.classes = 3}, {3});
+    const auto workspace = backend->allocate(std::max<size_t>(loss->workspace_bytes(), 64));
+    loss->forward(logits, targets, result, workspace->data());
     CHECK(std::isnan(result[4]));
     out.push_back({result[0], result[1], result[2], result[3], result[5]});
     backend->softmax()->forward(logits, spread);

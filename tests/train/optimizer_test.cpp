@@ -54,8 +54,9 @@ TEST_CASE("every optimizer takes the steps that torch.optim, or TensorFlow's for
     for (auto& slot : slots) slot_views.push_back(view(slot));
     for (size_t step = 0; step < reference["gradients"].size(); ++step) {
       auto gradient = reference["gradients"][step].get<std::vector<float>>();
-      backend->update(optimizer->rule(static_cast<int64_t>(step), reference["learning_rate"], true), view(weights),
-                      view(gradient), slot_views);
+      const device::ParameterUpdate what{optimizer->rule(static_cast<int64_t>(step), reference["learning_rate"], true),
+                                         view(weights), view(gradient), slot_views};
+      backend->update({&what, 1});
       for (size_t i = 0; i < weights.size(); ++i)
         CHECK(static_cast<double>(weights[i]) == doctest::Approx(entry["weights"][step][i].get<double>()).epsilon(2e-6));
     }

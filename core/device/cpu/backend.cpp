@@ -93,7 +93,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<ResampleOp> resample(const ResampleSpec& spec) override { return cpu::make_resample(spec, team_); }
   std::unique_ptr<SoftmaxOp> softmax() override { return cpu::make_softmax(team_); }
   std::unique_ptr<ChannelScaleOp> channel_scale(int64_t channels) override { return cpu::make_channel_scale(channels, team_); }
-  std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec& spec) override { return cpu::make_cross_entropy(spec, team_); }
+  std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec& spec, const Batches&) override {
+    return cpu::make_cross_entropy(spec, team_);
+  }
   std::unique_ptr<LossOp> mean_squared_error() override { return cpu::make_mean_squared_error(team_); }
   std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec& spec) override { return cpu::make_embedding(spec, team_); }
   std::unique_ptr<SampleAddOp> sample_add() override { return cpu::make_sample_add(team_); }
@@ -106,9 +108,8 @@ class CpuBackend final : public Backend {
   void fill(const TensorView& to, float value) override { cpu::fill(team_, to, value); }
   void swap(const TensorView& a, const TensorView& b) override { cpu::swap(team_, a, b); }
   void sum_of_squares(const TensorView& x, double* out) override { *out = cpu::sum_of_squares(team_, x); }
-  void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
-              std::span<const TensorView> slots) override {
-    cpu::update(team_, rule, weight, gradient, slots);
+  void update(std::span<const ParameterUpdate> updates) override {
+    for (const ParameterUpdate& one : updates) cpu::update(team_, one);
   }
 
  private:

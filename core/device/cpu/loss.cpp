@@ -13,7 +13,7 @@ class CpuCrossEntropy final : public LossOp {
   CpuCrossEntropy(const CrossEntropySpec& spec, const Team& team)
       : row_{spec.classes, static_cast<float>(spec.label_smoothing)}, team_(team) {}
 
-  void forward(const TensorView& logits, const TensorView& targets, const TensorView& result) override {
+  void forward(const TensorView& logits, const TensorView& targets, const TensorView& result, std::byte*) override {
     check_targets(targets);
     const float* in = logits.f32();
     const int32_t* target = targets.i32();
@@ -63,7 +63,7 @@ class CpuMeanSquaredError final : public LossOp {
  public:
   explicit CpuMeanSquaredError(const Team& team) : team_(team) {}
 
-  void forward(const TensorView& prediction, const TensorView& target, const TensorView& result) override {
+  void forward(const TensorView& prediction, const TensorView& target, const TensorView& result, std::byte*) override {
     const int64_t rows = prediction.shape[0];
     const float* p = prediction.f32();
     const float* t = target.f32();

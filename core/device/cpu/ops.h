@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/device/cpu/team.h"
-#include "core/device/functors/update.h"
 #include "core/device/ops.h"
 
 #include <memory>
@@ -35,7 +34,6 @@ void copy(const Team&, const TensorView& from, const TensorView& to);
 void fill(const Team&, const TensorView& to, float value);
 void swap(const Team&, const TensorView& a, const TensorView& b);
 double sum_of_squares(const Team&, const TensorView& x);
-void update(const Team&, const Update& rule, const TensorView& weight, const TensorView& gradient,
-            std::span<const TensorView> slots);
+void update(const Team&, const ParameterUpdate& what);
 
 }  // namespace gpipe::device::cpu

@@ -96,18 +96,18 @@ double sum_of_squares(const Team& team, const TensorView& x) {
   });
 }
 
-void update(const Team& team, const Update& rule, const TensorView& weight, const TensorView& gradient,
-            std::span<const TensorView> slots) {
-  const int64_t count = weight.elements();
+void update(const Team& team, const ParameterUpdate& what) {
+  const int64_t count = what.weight.elements();
   std::visit(
       [&](const auto& one) {
-        update_all(team.threads, count, one, weight.f32(), gradient.f32(), slots);
+        update_all(team.threads, count, one, what.weight.f32(), what.gradient.f32(), what.slots);
         const float share = one.common.averaging;
         if (share <= 0) return;
-        float* average = slots.back().f32();
-        each_element(team.threads, count, weight.f32(), average, average, [=](float w, float a) { return a + share * (w - a); });
+        float* average = what.slots.back().f32();
+        each_element(team.threads, count, what.weight.f32(), average, average,
+                     [=](float w, float a) { return a + share * (w - a); });
       },
-      rule);
+      what.rule);
 }
 
 std::unique_ptr<ConcatOp> make_concat(const Team& team) { return std::make_unique<CpuConcat>(team); }

@@ -142,7 +142,9 @@ class CudaBackend final : public Backend {
   std::unique_ptr<ResampleOp> resample(const ResampleSpec& spec) override { return cuda::make_resample(spec, queue_); }
   std::unique_ptr<SoftmaxOp> softmax() override { return cuda::make_softmax(queue_); }
   std::unique_ptr<ChannelScaleOp> channel_scale(int64_t channels) override { return cuda::make_channel_scale(channels, queue_); }
-  std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec& spec) override { return cuda::make_cross_entropy(spec, queue_); }
+  std::unique_ptr<LossOp> cross_entropy(const CrossEntropySpec& spec, const Batches& batches) override {
+    return cuda::make_cross_entropy(spec, batches, queue_);
+  }
   std::unique_ptr<LossOp> mean_squared_error() override { return cuda::make_mean_squared_error(queue_); }
   std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec& spec) override { return cuda::make_embedding(spec, queue_); }
   std::unique_ptr<SampleAddOp> sample_add() override { return cuda::make_sample_add(queue_); }
@@ -155,10 +157,7 @@ class CudaBackend final : public Backend {
   void fill(const TensorView& to, float value) override { cuda::fill(queue_, to, value); }
   void swap(const TensorView& a, const TensorView& b) override { cuda::swap(queue_, a, b); }
   void sum_of_squares(const TensorView& x, double* out) override { cuda::sum_of_squares(queue_, x, out); }
-  void update(const Update& rule, const TensorView& weight, const TensorView& gradient,
-              std::span<const TensorView> slots) override {
-    cuda::update(queue_, rule, weight, gradient, slots);
-  }
+  void update(std::span<const ParameterUpdate> updates) override { cuda::update(queue_, updates); }
 
  private:
   int device() const { return context_.device(); }

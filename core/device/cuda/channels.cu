@@ -105,24 +105,34 @@ GPIPE_KERNEL double sum_of_exponents(const Team& team, const float* logits, int6
   return team.template sum<double>(classes, [&](int64_t c) { return static_cast<double>(exp_f32(logits[c] - shift)); });
 }
 
+struct Position {
+  float loss, hit;
+};
+
 class CudaCrossEntropy final : public LossOp {
  public:
-  CudaCrossEntropy(const CrossEntropySpec& spec, const Queue& queue)
-      : classes_(spec.classes), smoothing_(static_cast<float>(spec.label_smoothing)), queue_(queue) {}
+  CudaCrossEntropy(const CrossEntropySpec& spec, const Batches& batches, const Queue& queue)
+      : classes_(spec.classes),
+        smoothing_(static_cast<float>(spec.label_smoothing)),
+        workspace_(aligned(sizeof(Position) * static_cast<size_t>(batches.front() * spec.positions))),
+        queue_(queue) {}
 
-  void forward(const TensorView& logits, const TensorView& targets, const TensorView& result) override {
+  size_t workspace_bytes() const override { return workspace_; }
+
+  /// Each position by a team of its own, then the positions of each sample.
+  void forward(const TensorView& logits, const TensorView& targets, const TensorView& result, std::byte* workspace) override {
     const float* all_logits = logits.f32();
     const int32_t* target = targets.i32();
+    Position* found = reinterpret_cast<Position*>(workspace);
     float* out = result.f32();
     const int64_t samples = result.shape[0], positions = targets.elements() / samples, classes = classes_;
     const float smoothing = smoothing_;
+    GP_CHECK(sizeof(Position) * static_cast<size_t>(targets.elements()) <= workspace_);
     find_fault(queue_, Fault::Kind::target, target, targets.elements(), positions, classes);
-    rows(queue_, "cross-entropy", samples, classes, [=] GPIPE_KERNEL(auto& team, int64_t sample) {
-      double losses = 0;
-      int64_t hits = 0;
-      for (int64_t r = sample * positions; r < (sample + 1) * positions; ++r) {
-        const int32_t wanted = target[r];
-        if (wanted < 0 || wanted >= classes) continue;  // ignored, or a fault
+    rows(queue_, "cross-entropy", targets.elements(), classes, [=] GPIPE_KERNEL(auto& team, int64_t r) {
+      const int32_t wanted = target[r];
+      Position position{0, 0};
+      if (wanted >= 0 && wanted < classes) {  // neither ignored nor a fault
         const float* row = all_logits + r * classes;
         const Largest best = largest_of(team, row, classes);
         const double log_sum = static_cast<double>(best.value) + std::log(sum_of_exponents(team, row, classes, best.value));
@@ -131,12 +141,18 @@ class CudaCrossEntropy final : public LossOp {
           const double all = team.template sum<double>(classes, [&](int64_t c) { return log_sum - static_cast<double>(row[c]); });
           loss += static_cast<double>(smoothing) / static_cast<double>(classes) * all;
         }
-        losses += static_cast<double>(static_cast<float>(loss));
-        hits += best.at == wanted ? 1 : 0;
+        position = {static_cast<float>(loss), best.at == wanted ? 1.0F : 0.0F};
       }
+      team.once([&] { found[r] = position; });
+    });
+    rows(queue_, "cross-entropy of samples", samples, positions, [=] GPIPE_KERNEL(auto& team, int64_t sample) {
+      const Position* own = found + sample * positions;
+      const Two sums = team.template sum<Two>(positions, [&](int64_t i) {
+        return Two{static_cast<double>(own[i].loss), static_cast<double>(own[i].hit)};
+      });
       team.once([&] {
-        out[2 * sample] = static_cast<float>(losses);
-        out[2 * sample + 1] = static_cast<float>(hits);
+        out[2 * sample] = static_cast<float>(sums.first);
+        out[2 * sample + 1] = static_cast<float>(sums.second);
       });
     });
   }
@@ -168,6 +184,7 @@ class CudaCrossEntropy final : public LossOp {
  private:
   int64_t classes_;
   float smoothing_;
+  size_t workspace_;
   const Queue& queue_;
 };
 
@@ -175,7 +192,7 @@ class CudaMeanSquaredError final : public LossOp {
  public:
   explicit CudaMeanSquaredError(const Queue& queue) : queue_(queue) {}
 
-  void forward(const TensorView& prediction, const TensorView& target, const TensorView& result) override {
+  void forward(const TensorView& prediction, const TensorView& target, const TensorView& result, std::byte*) override {
     const float *p = prediction.f32(), *t = target.f32();
     float* out = result.f32();
     const int64_t samples = prediction.shape[0], width = prediction.elements() / samples;
@@ -208,8 +225,8 @@ std::unique_ptr<SoftmaxOp> make_softmax(const Queue& queue) { return std::make_u
 std::unique_ptr<ChannelScaleOp> make_channel_scale(int64_t channels, const Queue& queue) {
   return std::make_unique<CudaChannelScale>(channels, queue);
 }
-std::unique_ptr<LossOp> make_cross_entropy(const CrossEntropySpec& spec, const Queue& queue) {
-  return std::make_unique<CudaCrossEntropy>(spec, queue);
+std::unique_ptr<LossOp> make_cross_entropy(const CrossEntropySpec& spec, const Batches& batches, const Queue& queue) {
+  return std::make_unique<CudaCrossEntropy>(spec, batches, queue);
 }
 std::unique_ptr<LossOp> make_mean_squared_error(const Queue& queue) { return std::make_unique<CudaMeanSquaredError>(queue); }
 

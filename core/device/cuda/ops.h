@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/device/cuda/queue.h"
-#include "core/device/functors/update.h"
 #include "core/device/ops.h"
 
 #include <memory>
@@ -28,7 +27,7 @@ std::unique_ptr<RearrangeOp> make_rearrange(const RearrangeSpec&, const Queue&);
 std::unique_ptr<ResampleOp> make_resample(const ResampleSpec&, const Queue&);
 std::unique_ptr<SoftmaxOp> make_softmax(const Queue&);
 std::unique_ptr<ChannelScaleOp> make_channel_scale(int64_t channels, const Queue&);
-std::unique_ptr<LossOp> make_cross_entropy(const CrossEntropySpec&, const Queue&);
+std::unique_ptr<LossOp> make_cross_entropy(const CrossEntropySpec&, const Batches&, const Queue&);
 std::unique_ptr<LossOp> make_mean_squared_error(const Queue&);
 std::unique_ptr<EmbeddingOp> make_embedding(const EmbeddingSpec&, const Queue&);
 std::unique_ptr<SampleAddOp> make_sample_add(const Queue&);
@@ -40,8 +39,7 @@ void copy(const Queue&, const TensorView& from, const TensorView& to);
 void fill(const Queue&, const TensorView& to, float value);
 void swap(const Queue&, const TensorView& a, const TensorView& b);
 void sum_of_squares(const Queue&, const TensorView& x, double* out);
-void update(const Queue&, const Update& rule, const TensorView& weight, const TensorView& gradient,
-            std::span<const TensorView> slots);
+void update(const Queue&, std::span<const ParameterUpdate> updates);
 
 /// Bytes rounded up to what vendor kernels like their memory aligned to.
 constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }

@@ -102,18 +102,49 @@ struct UpdateElement {
   }
 };
 
+/// Many parameters in one launch, cut into chunks, each a row of it. They travel as the kernel's argument, which may have 4 KB.
 template <class Rule>
-void update_all(const Queue& queue, const Rule& rule, const TensorView& weight, const TensorView& gradient,
-                std::span<const TensorView> slots) {
+class UpdateBatch {
+ public:
+  bool full() const { return count_ == most; }
+  void add(const UpdateElement<Rule>& element, int64_t elements) {
+    parameters_[count_++] = {element, elements, chunks_};
+    chunks_ += (elements + chunk - 1) / chunk;
+  }
+  void launch(const Queue& queue) const { rows(queue, "update", chunks_, chunk, *this); }
+
+  template <class Team>
+  GPIPE_KERNEL void operator()(const Team& team, int64_t row) const {
+    int which = 0;
+    while (which + 1 < count_ && parameters_[which + 1].first_chunk <= row) ++which;
+    const Parameter& parameter = parameters_[which];
+    const int64_t begin = (row - parameter.first_chunk) * chunk, left = parameter.elements - begin;
+    team.each(left < chunk ? left : chunk, [&](int64_t i) { parameter.element(begin + i); });
+  }
+
+ private:
+  static constexpr int most = 32;
+  static constexpr int64_t chunk = 4096;
+  struct Parameter {
+    UpdateElement<Rule> element;
+    int64_t elements, first_chunk;
+  };
+  Parameter parameters_[most];
+  int count_ = 0;
+  int64_t chunks_ = 0;
+  static_assert(sizeof(Parameter) * most <= 4000);
+};
+
+template <class Rule>
+UpdateElement<Rule> element_of(const Rule& rule, const ParameterUpdate& what) {
   const bool averaging = rule.common.averaging > 0;
-  GP_CHECK_EQ(slots.size(), static_cast<size_t>(Rule::slots + (averaging ? 1 : 0)));
-  const UpdateElement<Rule> element{rule,
-                                    weight.f32(),
-                                    gradient.f32(),
-                                    Rule::slots > 0 ? slots[0].f32() : nullptr,
-                                    Rule::slots > 1 ? slots[1].f32() : nullptr,
-                                    averaging ? slots.back().f32() : nullptr};
-  each(queue, "update", weight.elements(), element);
+  GP_CHECK_EQ(what.slots.size(), static_cast<size_t>(Rule::slots + (averaging ? 1 : 0)));
+  return {rule,
+          what.weight.f32(),
+          what.gradient.f32(),
+          Rule::slots > 0 ? what.slots[0].f32() : nullptr,
+          Rule::slots > 1 ? what.slots[1].f32() : nullptr,
+          averaging ? what.slots.back().f32() : nullptr};
 }
 
 class CudaConcat final : public ConcatOp {
@@ -212,9 +243,22 @@ void sum_of_squares(const Queue& queue, const TensorView& x, double* out) {
   });
 }
 
-void update(const Queue& queue, const Update& rule, const TensorView& weight, const TensorView& gradient,
-            std::span<const TensorView> slots) {
-  std::visit([&](const auto& one) { update_all(queue, one, weight, gradient, slots); }, rule);
+// Those with rules of one kind, which all of a run have, go together.
+void update(const Queue& queue, std::span<const ParameterUpdate> updates) {
+  for (size_t next = 0; next < updates.size();) {
+    std::visit(
+        [&](const auto& first) {
+          using Rule = std::decay_t<decltype(first)>;
+          UpdateBatch<Rule> batch;
+          for (; next < updates.size() && !batch.full(); ++next) {
+            const Rule* rule = std::get_if<Rule>(&updates[next].rule);
+            if (rule == nullptr) break;
+            batch.add(element_of(*rule, updates[next]), updates[next].weight.elements());
+          }
+          batch.launch(queue);
+        },
+        updates[next].rule);
+  }
 }
 
 }  // namespace gpipe::device::cuda
