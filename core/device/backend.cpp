@@ -2,6 +2,7 @@
 #include "core/device/backend.h"
 
 #include "core/base/error.h"
+#include "core/device/algorithms.h"
 #include "core/device/leaves.h"
 
 #include <charconv>
@@ -21,7 +22,9 @@ int cuda_index(const std::string& device) {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_backend(const std::string& device, const BackendOptions& options) {
+std::unique_ptr<Backend> open_backend(const std::string& device, const BackendOptions& given) {
+  BackendOptions options = given;
+  if (!options.algorithms) options.algorithms = std::make_shared<Algorithms>();
   if (options.threads < 1) throw base::ConfigError("a stage needs at least 1 thread, {} were asked for", options.threads);
   if (device == "cpu") return open_cpu(options);
   if (const int index = cuda_index(device); index >= 0) return open_cuda(index, options);

@@ -18,6 +18,8 @@
 
 namespace gpipe::device {
 
+class Algorithms;
+
 struct DeviceInfo {
   std::string kind;          // "cpu", "cuda"
   std::string name;          // "AMD EPYC ...", "NVIDIA H200"
@@ -118,6 +120,7 @@ struct BackendOptions {
   int threads = 1;
   std::vector<int> cores;  // to bind the team to; empty: not bound
   Precision precision = Precision::f32;
+  std::shared_ptr<Algorithms> algorithms = {};  // of the run; null: the library's suggestions, deterministic ones alone
 };
 
 /// "cpu" or "cuda:0". Throws DeviceError (exit 9) when the device is not there, ConfigError for a precision it has not.

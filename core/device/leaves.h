@@ -9,6 +9,7 @@
 
 namespace gpipe::device {
 
+/// `options.algorithms` is there.
 std::unique_ptr<Backend> open_cpu(const BackendOptions& options);
 std::vector<std::string> describe_cpu();
 

@@ -1,6 +1,6 @@
 // A backend on emulated GPUs: its queues, copies between devices, what it does when a call fails, and NaN.
 #include "core/base/error.h"
-#include "tests/emulated_cuda/emulated.h"
+#include "tests/device_cuda/machine.h"
 #include "tests/support/device_block.h"
 #include "tests/support/messages.h"
 
@@ -23,50 +23,11 @@ namespace {
 
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-std::unique_ptr<device::Backend> gpu(int index = 0) {
-  auto backend = device::open_backend("cuda:" + std::to_string(index), {});
-  backend->attach_thread();
-  return backend;
-}
-
-void check_contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) CHECK_MESSAGE(text.find(part) != std::string::npos, text, " lacks ", part);
-}
-
-/// Some devices for one test, which must end with nothing misused and nothing kept.
-struct Machine {
-  explicit Machine(const emulated::Options& options = {}) { emulated::reset(options); }
-  ~Machine() {
-    emulated::clear_failures();
-    for (const std::string& sentence : emulated::violations()) FAIL_CHECK(sentence);
-    for (const std::string& sentence : emulated::leaks()) FAIL_CHECK(sentence);
-    emulated::reset();  // ends the threads of streams
-  }
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
-};
-
 TensorView ids_in(device::Backend& backend, const DeviceBlock& block, const std::vector<int32_t>& ids) {
   TensorView view = block.view();
   view.dtype = tensor::DType::i32;
   write_bytes(backend, ids.data(), view.bytes(), view.data);
   return view;
-}
-
-device::ConvolutionSpec small_convolution() {
-  return {.in_height = 5,
-          .in_width = 5,
-          .in_channels = 3,
-          .out_height = 5,
-          .out_width = 5,
-          .out_channels = 4,
-          .kernel = {3, 3},
-          .stride = {1, 1},
-          .dilation = {1, 1},
-          .pad_top = 1,
-          .pad_bottom = 1,
-          .pad_left = 1,
-          .pad_right = 1};
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ const CudaEvent& own(const Event& event) {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-DeviceInfo info_of(int device) {
+DeviceInfo info_of(int device, Precision precision = Precision::f32) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties", device);
   int runtime = 0, blas = 0;
@@ -45,20 +45,22 @@ DeviceInfo info_of(int device) {
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device);
   const size_t dnn = cudnnGetVersion();
   blas = CUBLAS_VERSION;
+  const std::string in = precision == Precision::f32 ? "" : fmt::format(" in {}", name_of(precision));
   return {"cuda",
           properties.name,
           static_cast<int64_t>(properties.totalGlobalMem),
           static_cast<int64_t>(free),
-          fmt::format("CUDA {}, cuDNN {}.{}.{}, cuBLAS {}.{}.{}", version_text(runtime), dnn / 10000, dnn / 100 % 100, dnn % 100,
-                      blas / 10000, blas / 100 % 100, blas % 100),
+          fmt::format("CUDA {}, cuDNN {}.{}.{}, cuBLAS {}.{}.{}{}", version_text(runtime), dnn / 10000, dnn / 100 % 100,
+                      dnn % 100, blas / 10000, blas / 100 % 100, blas % 100, in),
           1};
 }
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, Precision precision) : context_(device, precision), queue_(context_.queue()), info_(info_of(device)) {
-    if (precision != Precision::f32) info_.library += fmt::format(" in {}", name_of(precision));
-  }
+  CudaBackend(int device, const BackendOptions& options)
+      : info_(info_of(device, options.precision)),
+        context_(device, options.precision, options.algorithms, info_.name + ", " + info_.library),
+        queue_(context_.queue()) {}
 
   const DeviceInfo& info() const override { return info_; }
   bool is_host() const override { return false; }
@@ -183,9 +185,9 @@ class CudaBackend final : public Backend {
     check(cudaEventRecord(own(event).get(), stream), "cudaEventRecord", device());
   }
 
+  DeviceInfo info_;
   cuda::Context context_;
   const cuda::Queue& queue_;
-  DeviceInfo info_;
   std::unique_ptr<CudaEvent> ready_;  // of send()
   std::set<int> peers_;               // GPUs that reach() was asked for
 };
@@ -227,7 +229,7 @@ std::unique_ptr<Backend> open_cuda(int index, const BackendOptions& options) {
     throw base::DeviceError("cuda:{} was asked for, but there {} only: cuda:0{}", index,
                             found.count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", found.count),
                             found.count == 1 ? "" : fmt::format(" to cuda:{}", found.count - 1));
-  return std::make_unique<CudaBackend>(index, options.precision);
+  return std::make_unique<CudaBackend>(index, options);
 }
 
 int count_cuda() { return find_devices().count; }

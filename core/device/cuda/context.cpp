@@ -11,7 +11,8 @@ void Queue::launched(const char* kernel) const {
   if (status != cudaSuccess) check(status, fmt::format("the launch of kernel '{}'", kernel).c_str());
 }
 
-Context::Context(int device, Precision precision) : precision_(precision) {
+Context::Context(int device, Precision precision, std::shared_ptr<Algorithms> algorithms, std::string platform)
+    : precision_(precision), algorithms_(std::move(algorithms)), platform_(std::move(platform)) {
   queue_.device = device;
   queue_.use();
   const auto stream = [&] {

@@ -2,16 +2,21 @@
 // backend is also opened just to ask what the device is.
 #pragma once
 
+#include "core/device/algorithms.h"
 #include "core/device/cuda/handles.h"
 #include "core/device/cuda/memory.h"
 #include "core/device/cuda/queue.h"
 #include "core/device/precision.h"
 
+#include <memory>
+#include <string>
+
 namespace gpipe::device::cuda {
 
 class Context {
  public:
-  explicit Context(int device, Precision precision = Precision::f32);
+  /// `platform`: GPU, libraries and precision in words, which choices of algorithms belong to.
+  Context(int device, Precision precision, std::shared_ptr<Algorithms> algorithms, std::string platform);
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context();
@@ -24,6 +29,9 @@ class Context {
   /// Of products: f32 means f32, in which no tensor core rounds the factors.
   bool tf32() const { return precision_ == Precision::tf32; }
   cublasComputeType_t compute_type() const { return tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F; }
+
+  Algorithms& algorithms() const { return *algorithms_; }
+  const std::string& platform() const { return platform_; }
 
   cublasHandle_t blas();
   cublasLtHandle_t blas_lt();
@@ -39,6 +47,8 @@ class Context {
 
  private:
   Precision precision_;
+  std::shared_ptr<Algorithms> algorithms_;
+  std::string platform_;
   Queue queue_;
   Stream compute_, copies_;
   DeviceMemory fault_, scratch_, blas_memory_;

@@ -1,5 +1,5 @@
-// What cuDNN runs a convolution with at one batch size. The choice is a function of shapes, device and library version, not of
-// a measurement, because the bits of the results depend on it: every stage, schedule and resume must make the same one.
+// What cuDNN runs a convolution with at one batch size. The bits of the results depend on the choice, so it is made once for a
+// run (core/device/algorithms.h): every stage, schedule and resume has the same one.
 #pragma once
 
 #include "core/device/cuda/context.h"

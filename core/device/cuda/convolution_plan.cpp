@@ -1,10 +1,17 @@
+// Which of cuDNN's algorithms a convolution runs with.
 #include "core/base/error.h"
+#include "core/base/scalar.h"
 #include "core/device/cuda/convolution.h"
+#include "core/device/cuda/ops.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
 
 namespace gpipe::device::cuda {
 namespace {
 
-constexpr int most_found = 16;
+constexpr int most_found = 32;
 constexpr size_t most_workspace = size_t{1} << 30;  // an algorithm that wants more is not worth its memory
 
 TensorDescription describe(int64_t batch, int64_t channels, int64_t height, int64_t width, int device) {
@@ -22,22 +29,182 @@ std::string describe(const ConvolutionSpec& spec) {
                      spec.dilation[1], spec.groups);
 }
 
-/// The first of cuDNN's suggestions, best first, that gives the same bits every time and stays in f32 (or TF32).
-template <class Performance, class Suggest>
-Performance choose(const ConvolutionSpec& spec, const char* call, const char* direction, const Context& context,
-                   const Suggest& suggest) {
-  Performance found[most_found];
-  int count = 0;
-  const cudnnStatus_t status = suggest(most_found, &count, found);
-  if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED) check(status, call, context.device());
-  for (int i = 0; i < count; ++i) {
-    const bool wide = found[i].mathType == CUDNN_FMA_MATH || found[i].mathType == CUDNN_DEFAULT_MATH ||
-                      (context.tf32() && found[i].mathType == CUDNN_TENSOR_OP_MATH);
-    if (found[i].status == CUDNN_STATUS_SUCCESS && found[i].determinism == CUDNN_DETERMINISTIC && wide &&
-        found[i].memory <= most_workspace)
-      return found[i];
+/// What cuDNN is asked about.
+struct Problem {
+  const ConvolutionSpec& spec;
+  const ConvolutionPlan& plan;
+  cudnnFilterDescriptor_t filter;
+  cudnnConvolutionDescriptor_t convolution;
+  Context& context;
+
+  cudnnHandle_t dnn() const { return context.dnn(); }
+  cudnnTensorDescriptor_t x() const { return plan.x.get(); }
+  cudnnTensorDescriptor_t y() const { return plan.y.get(); }
+};
+
+/// Memory to measure in, full of ordinary numbers; f32 has the most bytes of all precisions.
+struct Room {
+  Room(const Problem& problem, size_t workspace_bytes)
+      : workspace(problem.context.device(), workspace_bytes),
+        x(filled(problem, problem.plan.batch * problem.spec.in_height * problem.spec.in_width * problem.spec.in_channels)),
+        filter(filled(problem, problem.spec.out_channels * (problem.spec.in_channels / problem.spec.groups) *
+                                   problem.spec.kernel[0] * problem.spec.kernel[1])),
+        y(filled(problem, problem.plan.batch * problem.spec.out_height * problem.spec.out_width * problem.spec.out_channels)) {}
+
+  DeviceMemory workspace, x, filter, y;
+
+ private:
+  static DeviceMemory filled(const Problem& problem, int64_t elements) {
+    DeviceMemory memory(problem.context.device(), 4 * static_cast<size_t>(elements));
+    fill(problem.context.queue(), {memory.data(), {elements}}, 0.5F);
+    return memory;
   }
-  throw base::ConfigError("cuDNN has no deterministic algorithm for the {} of this convolution: {}", direction, describe(spec));
+};
+
+// The three directions: what cuDNN suggests, what it measures, and the workspace it wants.
+
+struct Forward {
+  using Performance = cudnnConvolutionFwdAlgoPerf_t;
+  static constexpr const char* name = "forward pass";
+  static constexpr const char* suggest_call = "cudnnGetConvolutionForwardAlgorithm_v7";
+  static cudnnStatus_t suggest(const Problem& p, int* count, Performance* found) {
+    return cudnnGetConvolutionForwardAlgorithm_v7(p.dnn(), p.x(), p.filter, p.convolution, p.y(), most_found, count, found);
+  }
+  static constexpr const char* measure_call = "cudnnFindConvolutionForwardAlgorithmEx";
+  static cudnnStatus_t measure(const Problem& p, const Room& room, int* count, Performance* found) {
+    return cudnnFindConvolutionForwardAlgorithmEx(p.dnn(), p.x(), room.x.data(), p.filter, room.filter.data(), p.convolution,
+                                                  p.y(), room.y.data(), most_found, count, found, room.workspace.data(),
+                                                  room.workspace.bytes());
+  }
+  static constexpr const char* workspace_call = "cudnnGetConvolutionForwardWorkspaceSize";
+  static cudnnStatus_t workspace(const Problem& p, cudnnConvolutionFwdAlgo_t algorithm, size_t* bytes) {
+    return cudnnGetConvolutionForwardWorkspaceSize(p.dnn(), p.x(), p.filter, p.convolution, p.y(), algorithm, bytes);
+  }
+};
+
+struct InputGradient {
+  using Performance = cudnnConvolutionBwdDataAlgoPerf_t;
+  static constexpr const char* name = "input gradient";
+  static constexpr const char* suggest_call = "cudnnGetConvolutionBackwardDataAlgorithm_v7";
+  static cudnnStatus_t suggest(const Problem& p, int* count, Performance* found) {
+    return cudnnGetConvolutionBackwardDataAlgorithm_v7(p.dnn(), p.filter, p.y(), p.convolution, p.x(), most_found, count, found);
+  }
+  static constexpr const char* measure_call = "cudnnFindConvolutionBackwardDataAlgorithmEx";
+  static cudnnStatus_t measure(const Problem& p, const Room& room, int* count, Performance* found) {
+    return cudnnFindConvolutionBackwardDataAlgorithmEx(p.dnn(), p.filter, room.filter.data(), p.y(), room.y.data(), p.convolution,
+                                                       p.x(), room.x.data(), most_found, count, found, room.workspace.data(),
+                                                       room.workspace.bytes());
+  }
+  static constexpr const char* workspace_call = "cudnnGetConvolutionBackwardDataWorkspaceSize";
+  static cudnnStatus_t workspace(const Problem& p, cudnnConvolutionBwdDataAlgo_t algorithm, size_t* bytes) {
+    return cudnnGetConvolutionBackwardDataWorkspaceSize(p.dnn(), p.filter, p.y(), p.convolution, p.x(), algorithm, bytes);
+  }
+};
+
+struct FilterGradient {
+  using Performance = cudnnConvolutionBwdFilterAlgoPerf_t;
+  static constexpr const char* name = "weight gradient";
+  static constexpr const char* suggest_call = "cudnnGetConvolutionBackwardFilterAlgorithm_v7";
+  static cudnnStatus_t suggest(const Problem& p, int* count, Performance* found) {
+    return cudnnGetConvolutionBackwardFilterAlgorithm_v7(p.dnn(), p.x(), p.y(), p.convolution, p.filter, most_found, count,
+                                                         found);
+  }
+  static constexpr const char* measure_call = "cudnnFindConvolutionBackwardFilterAlgorithmEx";
+  static cudnnStatus_t measure(const Problem& p, const Room& room, int* count, Performance* found) {
+    return cudnnFindConvolutionBackwardFilterAlgorithmEx(p.dnn(), p.x(), room.x.data(), p.y(), room.y.data(), p.convolution,
+                                                         p.filter, room.filter.data(), most_found, count, found,
+                                                         room.workspace.data(), room.workspace.bytes());
+  }
+  static constexpr const char* workspace_call = "cudnnGetConvolutionBackwardFilterWorkspaceSize";
+  static cudnnStatus_t workspace(const Problem& p, cudnnConvolutionBwdFilterAlgo_t algorithm, size_t* bytes) {
+    return cudnnGetConvolutionBackwardFilterWorkspaceSize(p.dnn(), p.x(), p.y(), p.convolution, p.filter, algorithm, bytes);
+  }
+};
+
+template <class Direction>
+using Found = std::vector<typename Direction::Performance>;
+
+/// Of an answer of cuDNN, best first: those that may be run. They stay in f32 (or TF32), want no more memory than they are worth
+/// and, unless the run does without, give the same bits every time.
+template <class Performance>
+std::vector<Performance> permitted(const Performance* found, int count, const Context& context) {
+  std::vector<Performance> list;
+  for (const Performance& entry : std::span(found, static_cast<size_t>(count))) {
+    const bool wide = entry.mathType == CUDNN_FMA_MATH || entry.mathType == CUDNN_DEFAULT_MATH ||
+                      (context.tf32() && entry.mathType == CUDNN_TENSOR_OP_MATH);
+    const bool same_bits = entry.determinism == CUDNN_DETERMINISTIC || !context.algorithms().deterministic();
+    if (entry.status == CUDNN_STATUS_SUCCESS && wide && same_bits && entry.memory <= most_workspace) list.push_back(entry);
+  }
+  return list;
+}
+
+template <class Direction>
+Found<Direction> suggestions(const Problem& problem) {
+  typename Direction::Performance found[most_found];
+  int count = 0;
+  const cudnnStatus_t status = Direction::suggest(problem, &count, found);
+  if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED)
+    check(status, Direction::suggest_call, problem.context.device());
+  Found<Direction> list = permitted(found, count, problem.context);
+  if (list.empty())
+    throw base::ConfigError("cuDNN has no {}algorithm for the {} of this convolution: {}",
+                            problem.context.algorithms().deterministic() ? "deterministic " : "", Direction::name,
+                            describe(problem.spec));
+  return list;
+}
+
+/// As Algorithms keeps it: the number in cuDNN's enumeration.
+template <class Performance>
+std::string number_of(const Performance& entry) {
+  return std::to_string(static_cast<int>(entry.algo));
+}
+
+template <class Performance>
+const Performance* find(const std::vector<Performance>& list, const std::string& number) {
+  for (const Performance& entry : list)
+    if (number_of(entry) == number) return &entry;
+  return nullptr;
+}
+
+/// The fastest of the suggestions as this device runs them now.
+template <class Direction>
+typename Direction::Performance fastest(const Problem& problem, const Found<Direction>& suggested) {
+  size_t bytes = 0;
+  for (const auto& entry : suggested) bytes = std::max(bytes, entry.memory);
+  const Room room(problem, bytes);
+  typename Direction::Performance found[most_found];
+  int count = 0;
+  check(Direction::measure(problem, room, &count, found), Direction::measure_call, problem.context.device());
+  for (const auto& entry : permitted(found, count, problem.context))
+    if (find(suggested, number_of(entry)) != nullptr) return entry;
+  return suggested.front();  // what could not be measured can still be run
+}
+
+/// All that the choice depends on.
+std::string key_of(const char* direction, const Problem& problem) {
+  const ConvolutionSpec& s = problem.spec;
+  return fmt::format(
+      "convolution, {}: x {}x{}x{}x{}, kernel {}x{} to {}, stride {}x{}, dilation {}x{}, padding {}x{}, groups {}{}; {}",
+      direction, problem.plan.batch, s.in_height, s.in_width, s.in_channels, s.kernel[0], s.kernel[1], s.out_channels,
+      s.stride[0], s.stride[1], s.dilation[0], s.dilation[1], s.pad_top, s.pad_left, s.groups,
+      problem.context.algorithms().deterministic() ? "" : ", any order of sums", problem.context.platform());
+}
+
+template <class Direction, class Algorithm>
+void choose(const Problem& problem, Algorithm& algorithm, size_t& bytes) {
+  Algorithms& algorithms = problem.context.algorithms();
+  const Found<Direction> suggested = suggestions<Direction>(problem);
+  const std::string chosen = algorithms.choice(key_of(Direction::name, problem), [&] {
+    return number_of(algorithms.measures() ? fastest<Direction>(problem, suggested) : suggested.front());
+  });
+  const auto* known = find(suggested, chosen);
+  if (known == nullptr)
+    throw base::ConfigError(
+        "algorithm {} was chosen before, as a profile or checkpoint says, for the {} of this convolution, but cuDNN cannot "
+        "run it here: {}; measure anew with gpipe-train profile, or leave out --profile-from",
+        base::shown(chosen), Direction::name, describe(problem.spec));
+  algorithm = known->algo;
+  check(Direction::workspace(problem, algorithm, &bytes), Direction::workspace_call, problem.context.device());
 }
 
 /// Pixels that the windows cover along an axis.
@@ -73,42 +240,12 @@ ConvolutionSpec framed(const ConvolutionSpec& spec) {
 ConvolutionPlan::ConvolutionPlan(const ConvolutionSpec& spec, const FilterDescription& filter,
                                  const ConvolutionDescription& convolution, int64_t size, Context& context)
     : batch(size) {
-  const int device = context.device();
-  const cudnnHandle_t dnn = context.dnn();
-  x = describe(batch, spec.in_channels, spec.in_height, spec.in_width, device);
-  y = describe(batch, spec.out_channels, spec.out_height, spec.out_width, device);
-  const auto forward =
-      choose<cudnnConvolutionFwdAlgoPerf_t>(spec, "cudnnGetConvolutionForwardAlgorithm_v7", "forward pass", context,
-                                            [&](int wanted, int* count, cudnnConvolutionFwdAlgoPerf_t* found) {
-                                              return cudnnGetConvolutionForwardAlgorithm_v7(
-                                                  dnn, x.get(), filter.get(), convolution.get(), y.get(), wanted, count, found);
-                                            });
-  choice.forward = forward.algo;
-  check(cudnnGetConvolutionForwardWorkspaceSize(dnn, x.get(), filter.get(), convolution.get(), y.get(), choice.forward,
-                                                &choice.forward_bytes),
-        "cudnnGetConvolutionForwardWorkspaceSize", device);
-  if (spec.input_gradient) {
-    const auto input = choose<cudnnConvolutionBwdDataAlgoPerf_t>(
-        spec, "cudnnGetConvolutionBackwardDataAlgorithm_v7", "input gradient", context,
-        [&](int wanted, int* count, cudnnConvolutionBwdDataAlgoPerf_t* found) {
-          return cudnnGetConvolutionBackwardDataAlgorithm_v7(dnn, filter.get(), y.get(), convolution.get(), x.get(), wanted,
-                                                             count, found);
-        });
-    choice.input = input.algo;
-    check(cudnnGetConvolutionBackwardDataWorkspaceSize(dnn, filter.get(), y.get(), convolution.get(), x.get(), choice.input,
-                                                       &choice.input_bytes),
-          "cudnnGetConvolutionBackwardDataWorkspaceSize", device);
-  }
-  const auto weight = choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
-      spec, "cudnnGetConvolutionBackwardFilterAlgorithm_v7", "weight gradient", context,
-      [&](int wanted, int* count, cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-        return cudnnGetConvolutionBackwardFilterAlgorithm_v7(dnn, x.get(), y.get(), convolution.get(), filter.get(), wanted,
-                                                             count, found);
-      });
-  choice.weight = weight.algo;
-  check(cudnnGetConvolutionBackwardFilterWorkspaceSize(dnn, x.get(), y.get(), convolution.get(), filter.get(), choice.weight,
-                                                       &choice.weight_bytes),
-        "cudnnGetConvolutionBackwardFilterWorkspaceSize", device);
+  x = describe(batch, spec.in_channels, spec.in_height, spec.in_width, context.device());
+  y = describe(batch, spec.out_channels, spec.out_height, spec.out_width, context.device());
+  const Problem problem{spec, *this, filter.get(), convolution.get(), context};
+  choose<Forward>(problem, choice.forward, choice.forward_bytes);
+  if (spec.input_gradient) choose<InputGradient>(problem, choice.input, choice.input_bytes);
+  choose<FilterGradient>(problem, choice.weight, choice.weight_bytes);
 }
 
 }  // namespace gpipe::device::cuda
