@@ -13,13 +13,6 @@ namespace {
 
 using base::Tree;
 
-/// What no weight depends on.
-bool leaves_bits(const std::string& path, bool rate_is_constant) {
-  static const std::set<std::string> harmless{"data.validation", "data.prefetch", "train.validate_every", "train.on_divergence"};
-  if (harmless.count(path) > 0) return true;
-  return rate_is_constant && (path == "train.epochs" || path == "train.steps");
-}
-
 std::string shown(const Tree* value) {
   if (value == nullptr || value->is_null()) return "not set";
   std::string text = value->is_scalar() ? value->text() : write_yaml(*value);
@@ -32,10 +25,10 @@ std::string shown(const Tree* value) {
 
 class Comparison {
  public:
-  Comparison(bool rate_is_constant, std::vector<std::string>& words) : rate_is_constant_(rate_is_constant), words_(words) {}
+  Comparison(const std::set<std::string>& harmless, std::vector<std::string>& words) : harmless_(harmless), words_(words) {}
 
   void compare(const std::string& path, const Tree* before, const Tree* now) {
-    if (leaves_bits(path, rate_is_constant_) || equal(before, now)) return;
+    if (harmless_.count(path) > 0 || equal(before, now)) return;
     if (before != nullptr && now != nullptr && before->is_map() && now->is_map()) return members(path, *before, *now);
     if (before != nullptr && now != nullptr && before->is_list() && now->is_list() &&
         before->items().size() == now->items().size()) {
@@ -57,7 +50,7 @@ class Comparison {
       if (now.find(key) == nullptr) compare(path + "." + key, &value, nullptr);
   }
 
-  bool rate_is_constant_;
+  const std::set<std::string>& harmless_;
   std::vector<std::string>& words_;
 };
 
@@ -76,12 +69,17 @@ const Tree* at(const Tree& tree, const std::string& path) {
 }  // namespace
 
 std::vector<std::string> changed_settings(const Tree& before, const Tree& now) {
-  const auto constant = [](const Tree& tree) {
-    const Tree* rule = at(tree, "train.schedule");
-    return rule == nullptr || (rule->is_scalar() && rule->text() == "constant");
+  const auto in_both = [&](const char* path, const std::string& word) {
+    const auto is = [&](const Tree* value) {
+      return value == nullptr || value->is_null() || (value->is_scalar() && value->text() == word);
+    };
+    return is(at(before, path)) && is(at(now, path));
   };
+  std::set<std::string> harmless{"data.validation", "data.prefetch", "train.validate_every", "train.on_divergence"};
+  if (in_both("train.schedule", "constant")) harmless.insert({"train.epochs", "train.steps"});
+  if (in_both("pipeline.device", "cpu")) harmless.insert("train.deterministic");
   std::vector<std::string> words;
-  Comparison comparison(constant(before) && constant(now), words);
+  Comparison comparison(harmless, words);
   for (const char* path : {"network", "pipeline.device", "pipeline.micro_batches", "pipeline.threads", "data", "train"})
     comparison.compare(path, at(before, path), at(now, path));
   return words;

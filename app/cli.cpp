@@ -125,7 +125,10 @@ const std::vector<Verb>& verbs() {
       {"config", "print the merged configuration", true, {"--output"}},
       {"devices", "list the devices of this machine", false, {}},
       {"version", "print the version", false, {}},
-      {"verify", "compare a pipelined training step with an unpiped one, bit by bit", true, {"--output"}},
+      {"verify",
+       "compare a pipelined training step with an unpiped one, bit by bit",
+       true,
+       {"--output", "--profile", "--profile-from"}},
       {"schema", "print the JSON Schema of configurations, for editors", false, {}},
   };
   return all;

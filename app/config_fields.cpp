@@ -135,6 +135,10 @@ base::FieldSet<TrainOptions> train_fields() {
       .help(
           "of the factors in convolutions and linear maps; sums and all else are f32. tf32: NVIDIA GPUs; bf16: "
           "CPUs with AVX-512");
+  f.add("deterministic", &TrainOptions::deterministic)
+      .help(
+          "no algorithms of GPUs that give other bits every time; with false steps may be faster, and no two runs are the same; "
+          "on CPUs it changes nothing");
   f.add("loss_scale", &TrainOptions::loss_scale)
       .range(0, 1.7014118346046923e38)
       .help(

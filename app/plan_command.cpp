@@ -88,6 +88,9 @@ int run_plan(const Command& command, const Catalog& catalog) {
 
 int run_verify(const Command& command, const Catalog& catalog) {
   const auto c = open_session(command, catalog);
+  if (!c->config.train.deterministic && !c->plan->stages.front().backend->is_host())
+    throw base::ConfigError(
+        "verify compares bits, which train.deterministic: false leaves to chance on GPUs; add --set train.deterministic=true");
   const auto reference_plan = plan_with(*c, unpiped(c->config.pipeline));
   const std::vector<int64_t> batches = training_order(*c).batches_by_bucket();
   for (size_t bucket = 0; bucket < batches.size(); ++bucket)

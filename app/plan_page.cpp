@@ -3,6 +3,7 @@
 #include "app/tables.h"
 #include "app/yaml_writer.h"
 #include "core/base/text.h"
+#include "core/device/algorithms.h"
 #include "core/pipeline/advice.h"
 #include "core/pipeline/search.h"
 
@@ -281,6 +282,7 @@ nlohmann::json PlanPage::json() const {
         {"times", c_.costs_from}}},
       {"memory", {{"fullest_device", memory.device}, {"bytes", memory.bytes}, {"limit", memory.limit}, {"fits", memory.fits()}}},
       {"warnings", warnings_}};
+  if (const auto algorithms = plan_.options.algorithms->choices(); !algorithms.empty()) json["algorithms"] = algorithms;
   if (plan_.recompute_bound > 0)
     json["recompute"] = {{"saved_seconds", plan_.recompute_saved}, {"bound_seconds", plan_.recompute_bound}};
   if (!buckets_.empty()) json["buckets"] = buckets_json();

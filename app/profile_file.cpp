@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 namespace gpipe::app {
 namespace {
@@ -78,6 +79,15 @@ class Reader {
       throw ConfigError("{}: \"{}\" is {}, wanted a list of texts", where_, key, shortened(list));
     return list.get<std::vector<std::string>>();
   }
+  /// None where the key is missing.
+  std::map<std::string, std::string> texts_by_key(const char* key) {
+    known_.emplace_back(key);
+    const auto found = object_.find(key);
+    if (found == object_.end()) return {};
+    if (!found->is_object() || !std::all_of(found->begin(), found->end(), [](const json& item) { return item.is_string(); }))
+      throw ConfigError("{}: \"{}\" is {}, wanted an object of texts", where_, key, shortened(*found));
+    return found->get<std::map<std::string, std::string>>();
+  }
   void end() const {
     for (const auto& [key, value] : object_.items()) {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
@@ -106,6 +116,7 @@ ProfileFile from_json(const json& given, const std::string& path) {
   file.threads = top.whole("threads", 1);
   file.micro_batch = top.whole("micro_batch", 1);
   top.text("unit");
+  file.algorithms = top.texts_by_key("algorithms");
   const json& nodes = top.at("nodes");
   top.end();
   if (!nodes.is_array()) throw ConfigError("{}: \"nodes\" is {}, wanted a list", path, nodes.type_name());
@@ -151,6 +162,7 @@ json to_json(const ProfileFile& file) {
   json out{{"format", k_format},    {"device", file.device},   {"library", file.library},         {"program", file.program},
            {"date", file.date},     {"threads", file.threads}, {"micro_batch", file.micro_batch}, {"unit", k_unit},
            {"nodes", json::array()}};
+  if (!file.algorithms.empty()) out["algorithms"] = file.algorithms;
   for (size_t i = 0; i < file.nodes.size(); ++i) {
     const ProfiledNode& node = file.nodes[i];
     json entry{{"name", node.name}, {"type", node.type}, {"output", node.output}, {"parameters", node.parameters}};

@@ -1,6 +1,7 @@
 // profile.json: what every node takes, with all that must be the same where it is used again. Main thread.
 #pragma once
 
+#include "core/device/algorithms.h"
 #include "core/graph/network.h"
 #include "core/pipeline/node_profile.h"
 
@@ -27,6 +28,7 @@ struct ProfileFile {
   int64_t micro_batch = 1;  // samples
   std::vector<ProfiledNode> nodes;
   std::vector<pipeline::NodeProfile> profile;  // by node
+  device::Algorithms::Choices algorithms;      // that it was measured with
 };
 
 std::vector<ProfiledNode> profiled_nodes(const graph::Network& network);

@@ -16,18 +16,42 @@ namespace gpipe::app {
 
 namespace {
 
+std::string run_folder(const Command& command, const RunConfig& config) {
+  return command.resume_from.empty() ? config.output_folder() : command.resume_from;
+}
+
 /// A run goes on with the pipeline that its search chose, whatever another search would say now.
 pipeline::PipelineOptions chosen_before(const Command& command, const Composition& c, const Catalog& catalog) {
-  const std::string folder = command.resume_from.empty() ? c.config.output_folder() : command.resume_from;
-  return load_run_config(folder + "/config.yaml", {}, catalog).pipeline;
+  const std::string folder = run_folder(command, c.config);
+  pipeline::PipelineOptions options = load_run_config(folder + "/config.yaml", {}, catalog).pipeline;
+  options.precision = c.config.pipeline.precision;
+  options.algorithms = c.config.pipeline.algorithms;
+  return options;
+}
+
+/// What a run that goes on or is looked at has chosen; before it, what a profile has.
+device::Algorithms::Choices known_algorithms(const Command& command, const RunConfig& config, const ProfileFile& profile) {
+  device::Algorithms::Choices known = profile.algorithms;
+  if (!command.resume && command.verb != "eval" && command.verb != "predict") return known;
+  const std::string folder = command.checkpoint.empty() ? run_folder(command, config) + "/checkpoints" : command.checkpoint;
+  const nlohmann::json state = command.checkpoint.empty() ? train::newest_state(folder) : train::load_state(folder);
+  for (const auto& [key, choice] : train::saved_algorithms(state, folder)) known[key] = choice;
+  return known;
 }
 
 }  // namespace
 
 std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog) {
   const bool measured = command.profile || !command.profile_from.empty();
-  auto composition = compose(load_run_config(command.config_file, command.overrides, catalog),
-                             !measured && (command.verb == "plan" || command.verb == "train"));
+  RunConfig config = load_run_config(command.config_file, command.overrides, catalog);
+  ProfileFile profile;
+  if (!command.profile_from.empty()) profile = read_profile_file(command.profile_from);
+  using device::Algorithms;
+  config.pipeline.algorithms =
+      std::make_shared<Algorithms>(command.profile ? Algorithms::Rule::measured : Algorithms::Rule::suggested,
+                                   config.train.deterministic, known_algorithms(command, config, profile));
+  const size_t known = config.pipeline.algorithms->choices().size();
+  auto composition = compose(std::move(config), !measured && (command.verb == "plan" || command.verb == "train"));
   for (const std::string& warning : composition->warnings) fmt::print(stderr, "warning: {}\n", warning);
   Composition& c = *composition;
   if (command.search) return composition;
@@ -46,7 +70,10 @@ std::unique_ptr<Composition> open_session(const Command& command, const Catalog&
   if (command.profile)
     take_measured(c, profile_nodes(c, c.config.pipeline));
   else
-    take_profile(c, command.profile_from);
+    take_profile(c, std::move(profile), command.profile_from);
+  if (const size_t anew = c.config.pipeline.algorithms->choices().size() - known; !command.profile && anew > 0)
+    fmt::print(stderr, "warning: {} has no choice for {} of the algorithms here, the library's suggestions are taken for them\n",
+               command.profile_from, anew);
   c.plan = plan_with(c, c.config.pipeline);
   return composition;
 }
@@ -140,11 +167,11 @@ ProfileFile profile_file(const Composition& c) {
   file.micro_batch = c.plan->micro_batches.sizes.front();
   file.nodes = profiled_nodes(*c.network);
   file.profile = c.profile;
+  file.algorithms = c.config.pipeline.algorithms->choices();
   return file;
 }
 
-void take_profile(Composition& c, const std::string& path) {
-  ProfileFile saved = read_profile_file(path);
+void take_profile(Composition& c, ProfileFile saved, const std::string& path) {
   const ProfileFile here = profile_file(c);
   check_same(saved, here, path);
   if (saved.library != here.library)
@@ -160,7 +187,9 @@ train::RunFacts facts_of(const Composition& c, std::string run) {
   std::string name = optimizer.is_null() ? "sgd" : optimizer.is_map() ? optimizer.members().front().first : optimizer.text();
   std::vector<std::string> layers;
   for (const graph::Node& node : c.network->nodes) layers.push_back(node.name + " " + node.type);
-  return {std::move(run), std::move(name), std::move(layers)};
+  const device::DeviceInfo& info = c.plan->stages.front().backend->info();
+  return {std::move(run), std::move(name), std::move(layers), fmt::format("{}, {}", info.name, info.library),
+          c.config.pipeline.algorithms->choices()};
 }
 
 train::Checkpoint open_checkpoint(const Command& command, const Composition& c) {

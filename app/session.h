@@ -39,7 +39,7 @@ void take_measured(Composition& composition, std::vector<pipeline::NodeProfile> 
 /// The composition's profile with all that it belongs to.
 ProfileFile profile_file(const Composition& composition);
 /// Takes over a saved profile: ConfigError where it is of something else.
-void take_profile(Composition& composition, const std::string& path);
+void take_profile(Composition& composition, ProfileFile saved, const std::string& path);
 
 train::RunFacts facts_of(const Composition& composition, std::string run);
 /// What --checkpoint names, or else the best checkpoint of the run folder, or else its newest.

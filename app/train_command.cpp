@@ -82,7 +82,7 @@ class Run {
       for (const std::string& skipped : from->skipped) fmt::print(stderr, "warning: skipped {}\n", skipped);
       for (const std::string& warning : from->checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
       train::check_kinds(from->checkpoint, facts);
-      tell_changes();
+      tell_changes(from->checkpoint.state.value("device", facts.device), facts.device);
       trainer.restore(train::restore_run(engine_, *c_->optimizer, from->checkpoint));
       folder_.rewind_metrics(trainer.state().step);
       if (!command_.quiet)
@@ -102,7 +102,7 @@ class Run {
   }
 
   /// A resumed run takes its settings from the configuration it is given, which need not be the one it had.
-  void tell_changes() const {
+  void tell_changes(const std::string& device_before, const std::string& device_now) const {
     const std::string file = folder_.path() + "/config.yaml";
     std::vector<std::string> changes;
     try {
@@ -111,6 +111,8 @@ class Run {
       fmt::print(stderr, "warning: what the run was started with cannot be compared with what it is now: {}\n", error.what());
       return;
     }
+    if (changes.empty() && device_before != device_now)
+      changes.push_back(fmt::format("the device was {} and is {} now", device_before, device_now));
     for (const std::string& change : changes) fmt::print(stderr, "warning: {}\n", change);
     if (!changes.empty())
       fmt::print(stderr, "warning: the run goes on from its checkpoint, but not to the weights that it would have come to\n");

@@ -77,9 +77,10 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
   const int devices = plan.schedule.devices;
   std::vector<std::shared_ptr<device::Backend>> backends;
   for (int device = 0; device < devices; ++device)
-    backends.push_back(device::open_backend(
-        plan.devices.names[static_cast<size_t>(device)],
-        {threads, options.bind_threads ? cores_of_device(device, devices, threads) : std::vector<int>{}, options.precision}));
+    backends.push_back(
+        device::open_backend(plan.devices.names[static_cast<size_t>(device)],
+                             {threads, options.bind_threads ? cores_of_device(device, devices, threads) : std::vector<int>{},
+                              options.precision, options.algorithms}));
   for (int index = 0; index < plan.schedule.stages; ++index) {
     StagePlan& stage = plan.stages.emplace_back();
     stage.first_node = plan.boundaries[static_cast<size_t>(index)];

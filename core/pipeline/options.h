@@ -7,8 +7,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+namespace gpipe::device {
+class Algorithms;
+}
 
 namespace gpipe::pipeline {
 
@@ -34,6 +39,7 @@ struct PipelineOptions {
   std::string device = "cpu";  // cpu | cuda
   base::Tree devices;          // of cuda: null, or a list with the index of the GPU of each device of the pipeline
   device::Precision precision = device::Precision::f32;  // train.precision
+  std::shared_ptr<device::Algorithms> algorithms;        // of all devices of the run; null: as BackendOptions says
   bool search = false;                                   // take what core/pipeline/search.h finds fastest
   std::vector<std::string> search_keeps;                 // of partitions, micro_batches, schedule, rematerialize
 };

@@ -96,8 +96,8 @@ std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest
   Outline outline{network, request, type, rows, std::move(micro_batches), request.costs, devices_of(options), type.make(rows)};
   if (outline.costs.empty()) outline.costs = estimated_profile(network, {}, batches.front(), request.optimizer_slots);
   if (request.operations != nullptr) return assemble(outline, cut(outline, *request.operations), request.operations);
-  const auto backend =
-      device::open_backend(outline.devices.names.front(), {static_cast<int>(options.threads), {}, options.precision});
+  const auto backend = device::open_backend(outline.devices.names.front(),
+                                            {static_cast<int>(options.threads), {}, options.precision, options.algorithms});
   const Operations look = plan_operations(network, *backend, batches, 0, network.loss_node() + 1);
   return assemble(outline, cut(outline, look), nullptr);
 }

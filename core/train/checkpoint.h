@@ -76,6 +76,11 @@ struct Checkpoint {
 /// Reads and verifies one checkpoint, which may be named through a link. CheckpointError: what is missing or damaged.
 Checkpoint load_checkpoint(const std::string& folder);
 
+/// state.json alone, which is verified. CheckpointError as load_checkpoint.
+nlohmann::json load_state(const std::string& folder);
+/// That of the newest checkpoint of `root` whose state.json verifies; an empty object when there is none.
+nlohmann::json newest_state(const std::string& root);
+
 struct Newest {
   Checkpoint checkpoint;
   std::vector<std::string> skipped;  // "FOLDER: why", newest first

@@ -142,13 +142,8 @@ void check_finite_as(const NamedTensor& tensor, const std::string& folder) {
   }
 }
 
-}  // namespace
-
-std::vector<NamedTensor> Checkpoint::model() const { return gather(model_files); }
-std::vector<NamedTensor> Checkpoint::average() const { return gather(average_files); }
-std::vector<NamedTensor> Checkpoint::optimizer() const { return gather(optimizer_files); }
-
-Checkpoint load_checkpoint(const std::string& folder) {
+/// After a look at what `folder` is.
+FolderReader open_folder(const std::string& folder, std::vector<std::string>& warnings) {
   const auto kind = base::kind_of(folder + "/.");  // through a link, if it was named so
   if (!kind) {
     if (base::kind_of(folder) && base::kind_of(folder) != base::Entry::Kind::folder) refuse_file(folder);
@@ -157,9 +152,24 @@ Checkpoint load_checkpoint(const std::string& folder) {
   if (!base::kind_of(folder + "/manifest.json")) {
     throw CheckpointError("{}: not a checkpoint: there is no manifest.json in it", folder);
   }
+  return {folder, warnings};
+}
+
+nlohmann::json read_state(FolderReader& reader) {
+  const auto bytes = reader.verified("state.json");
+  return parse_strict_json(FolderReader::as_text(bytes), reader.path_of("state.json"));
+}
+
+}  // namespace
+
+std::vector<NamedTensor> Checkpoint::model() const { return gather(model_files); }
+std::vector<NamedTensor> Checkpoint::average() const { return gather(average_files); }
+std::vector<NamedTensor> Checkpoint::optimizer() const { return gather(optimizer_files); }
+
+Checkpoint load_checkpoint(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.folder = folder;
-  FolderReader reader(folder, checkpoint.warnings);
+  FolderReader reader = open_folder(folder, checkpoint.warnings);
   checkpoint.run = reader.manifest().run;
   checkpoint.step = reader.manifest().step;
   checkpoint.model_files = reader.tensors("model");
@@ -168,9 +178,27 @@ Checkpoint load_checkpoint(const std::string& folder) {
   check_unique(checkpoint.model(), folder);
   check_unique(checkpoint.average(), folder);
   check_unique(checkpoint.optimizer(), folder);
-  const auto state = reader.verified("state.json");
-  checkpoint.state = parse_strict_json(FolderReader::as_text(state), reader.path_of("state.json"));
+  checkpoint.state = read_state(reader);
   return checkpoint;
+}
+
+nlohmann::json load_state(const std::string& folder) {
+  std::vector<std::string> warnings;  // are told where the whole is loaded
+  FolderReader reader = open_folder(folder, warnings);
+  return read_state(reader);
+}
+
+nlohmann::json newest_state(const std::string& root) {
+  std::vector<int64_t> steps = checkpoint_steps(root);
+  std::reverse(steps.begin(), steps.end());
+  for (const int64_t step : steps) {
+    try {
+      return load_state(root + "/" + checkpoint_name(step));
+    } catch (const base::Error& error) {
+      if (error.exit_code() != base::ExitCode::checkpoint && error.exit_code() != base::ExitCode::file_system) throw;
+    }
+  }
+  return nlohmann::json::object();
 }
 
 Newest find_newest(const std::string& root) {

@@ -41,6 +41,7 @@ struct TrainOptions {
   int64_t seed = 1;
   int64_t validate_every = 0;  // steps; 0: at the end of each epoch
   device::Precision precision = device::Precision::f32;
+  bool deterministic = true;           // no algorithms of GPUs that give other bits every time
   double loss_scale = 0;               // of the first step, moves from there; 0: none
   int64_t loss_scale_growth = 2000;    // steps without overflow after which it doubles
   std::string on_divergence = "stop";  // stop | skip (leave out the update)

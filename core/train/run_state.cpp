@@ -88,7 +88,9 @@ std::string RunSaver::save(const TrainState& state) {
                     {"loss_scale", state.loss_scale},
                     {"good_steps", state.good_steps},
                     {"optimizer", facts_.optimizer},
-                    {"layers", facts_.layers}};
+                    {"layers", facts_.layers},
+                    {"device", facts_.device}};
+  if (!facts_.algorithms.empty()) contents.state["algorithms"] = facts_.algorithms;
   if (state.best) contents.state["best"] = *state.best;
   SavePolicy policy;
   policy.keep_last = options_.keep_last;
@@ -138,6 +140,14 @@ void check_kinds(const Checkpoint& checkpoint, const RunFacts& now) {
   if (found == checkpoint.state.end() || *found == now.optimizer) return;
   throw base::CheckpointError("{}: another optimizer: {} in the checkpoint, {} in the configuration", checkpoint.folder,
                               found->dump(), now.optimizer);
+}
+
+std::map<std::string, std::string> saved_algorithms(const nlohmann::json& state, const std::string& folder) {
+  try {
+    return state.value("algorithms", std::map<std::string, std::string>());
+  } catch (const nlohmann::json::exception& error) {
+    throw base::CheckpointError("{}/state.json: algorithms: {}", folder, error.what());
+  }
 }
 
 }  // namespace gpipe::train

@@ -7,15 +7,18 @@
 #include "core/train/optimizer.h"
 #include "core/train/trainer.h"
 
+#include <map>
 #include <string>
 
 namespace gpipe::train {
 
 /// What a run is, of which a checkpoint cannot be taken by another. Kept in state.json.
 struct RunFacts {
-  std::string run;                  // id
-  std::string optimizer;            // its name in the list; some have slots of the same names
-  std::vector<std::string> layers;  // "name type" of every node, in order
+  std::string run;                                     // id
+  std::string optimizer;                               // its name in the list; some have slots of the same names
+  std::vector<std::string> layers;                     // "name type" of every node, in order
+  std::string device = {};                             // and its library, in words
+  std::map<std::string, std::string> algorithms = {};  // device::Algorithms::Choices of the run
 };
 
 class RunSaver final : public CheckpointSaver {
@@ -40,5 +43,7 @@ void restore_model(pipeline::Engine& engine, const Checkpoint& checkpoint, bool 
 TrainState restore_run(pipeline::Engine& engine, const Optimizer& optimizer, const Checkpoint& checkpoint);
 /// CheckpointError when the checkpoint is of other layers or of another optimizer: shapes alone do not tell relu from gelu.
 void check_kinds(const Checkpoint& checkpoint, const RunFacts& now);
+/// The algorithms that the saved run had chosen, from state.json; none in checkpoints of before they were kept.
+std::map<std::string, std::string> saved_algorithms(const nlohmann::json& state, const std::string& folder);
 
 }  // namespace gpipe::train

@@ -43,6 +43,15 @@ TEST_CASE("settings that no weight depends on are left out") {
           .empty());
 }
 
+TEST_CASE("deterministic algorithms are a matter of GPUs") {
+  CHECK(changes("{pipeline: {device: cpu}, train: {deterministic: true}}",
+                "{pipeline: {device: cpu}, train: {deterministic: false}}")
+            .empty());
+  CHECK(changes("{pipeline: {device: cuda}, train: {deterministic: true}}",
+                "{pipeline: {device: cuda}, train: {deterministic: false}}")
+            .size() == 1);
+}
+
 TEST_CASE("a longer run is another one where the learning rate knows its end") {
   CHECK(changes("{train: {steps: 10, schedule: null}}", "{train: {steps: 20, schedule: null}}").empty());
   CHECK(changes("{train: {epochs: 10, schedule: cosine}}", "{train: {epochs: 20, schedule: cosine}}") ==

@@ -22,6 +22,7 @@ ProfileFile made_file() {
   file.threads = 2;
   file.micro_batch = 16;
   file.nodes = {{"stem", "conv2d", "[8, 8, 4]", {"weight [4, 3, 3, 3]", "bias [4]"}}, {"loss", "cross_entropy", "[2]", {}}};
+  file.algorithms = {{"a convolution", "1"}, {"another", "0"}};
   file.profile = {{1e-3, 2e-3, 3.25e-3, 1e-6, 2e-6, 4096, 1024}, {1e-9, 0, 0, 0, 0, 0, 128}};
   return file;
 }
@@ -58,6 +59,8 @@ TEST_CASE("a profile that is written and read back is the same to the last bit")
   CHECK(to_json(back) == to_json(made_file()));
   CHECK(back.profile[0].backward_weight == 3.25e-3);
   CHECK(back.profile[0].kept_bytes == 4096);
+  CHECK(back.algorithms == made_file().algorithms);
+  CHECK(read_with({{"algorithms", nullptr}}).algorithms.empty());  // merge_patch removes it
   CHECK_NOTHROW(check_same(back, made_file(), "p.json"));
 }
 
@@ -72,6 +75,8 @@ TEST_CASE("a profile file that is no such thing is refused with what is wrong in
   refused({{"threads", 1.5}}, "\"threads\" is 1.5");
   refused({{"micro_batch", 1ULL << 63U}}, "wanted a whole number");
   refused({{"dates", "x"}}, "did you mean \"date\"");
+  refused({{"algorithms", {{"a convolution", 1}}}}, "wanted an object of texts");
+  refused({{"algorithms", "1"}}, "wanted an object of texts");
   refused({{"nodes", 3}}, "wanted a list");
   refused({{"nodes", {1}}}, "node 1: wanted an object");
   refused(with_node({{"forward", -1}}), "node 2: \"forward\" is -1");

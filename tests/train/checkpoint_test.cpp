@@ -337,6 +337,17 @@ TEST_CASE("K23: the newest that verifies is taken, the others are listed; all ba
   check_contains(said, "step-00000001/model.safetensors");
 }
 
+TEST_CASE("state.json alone is that of the newest checkpoint whose state verifies, whatever became of its weights") {
+  const test::TempFolder root;
+  CHECK(train::newest_state((root / "nothing").string()).empty());
+  for (int64_t step = 1; step <= 3; ++step) save(root.path(), step, static_cast<float>(step), {.keep_last = 3});
+  put(root / "step-00000003/state.json", "{}");
+  fs::remove(root / "step-00000002/model.safetensors");
+  CHECK(train::newest_state(root.path().string())["step"] == 2);
+  check_contains(refusal([&] { train::load_state((root / "step-00000003").string()); }), "step-00000003/state.json");
+  check_contains(refusal([&] { train::load_state((root / "step-00000004").string()); }), "there is no such checkpoint");
+}
+
 TEST_CASE("K26: a checkpoint that others may write comes with a warning") {
   const test::TempFolder root;
   const std::string folder = save(root.path(), 1);
