@@ -131,10 +131,10 @@ base::FieldSet<TrainOptions> train_fields() {
   f.add("decay_norms_and_biases", &TrainOptions::decay_norms_and_biases).help("weight decay for norms and biases too");
   f.add("seed", &TrainOptions::seed).at_least(0).help("of initial weights, order, dropout, augmentation");
   f.add("validate_every", &TrainOptions::validate_every).range(0, 1e12).unit("steps").help("0: at the end of each epoch");
-  f.add("precision", &TrainOptions::precision, {"f32", "tf32", "bf16"})
+  f.add("precision", &TrainOptions::precision, {"f32", "tf32", "bf16", "f16"})
       .help(
-          "of the factors in convolutions and linear maps; sums and all else are f32. tf32: NVIDIA GPUs; bf16: "
-          "CPUs with AVX-512");
+          "what the factors in convolutions and linear maps are rounded to; sums and all else are f32. CPUs: bf16 wants AVX-512, "
+          "tf32 and f16 are slower than f32 there");
   f.add("deterministic", &TrainOptions::deterministic)
       .help(
           "no algorithms of GPUs that give other bits every time; with false steps may be faster, and no two runs are the same; "

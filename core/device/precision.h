@@ -6,9 +6,9 @@
 
 namespace gpipe::device {
 
-/// tf32: 10 bits of fraction, 8 of exponent; bf16: 7 and 8.
-enum class Precision { f32, tf32, bf16 };
-constexpr std::array<const char*, 3> k_precision_names{"f32", "tf32", "bf16"};
+/// Bits of fraction and of exponent: f32 23 and 8, tf32 10 and 8, bf16 7 and 8, f16 10 and 5 (65504 is its largest number).
+enum class Precision { f32, tf32, bf16, f16 };
+constexpr std::array<const char*, 4> k_precision_names{"f32", "tf32", "bf16", "f16"};
 constexpr const char* name_of(Precision precision) { return k_precision_names[static_cast<size_t>(precision)]; }
 
 }  // namespace gpipe::device

@@ -1,6 +1,6 @@
-// ops_bench [THREADS [f32|bf16]]: the speed of the CPU leaf's ops alone. Convolutions and linear maps in GFLOP/s (one AVX-512
-// core of the machine the design was measured on reaches about 210), everything else in GB/s of the tensors it must touch. Best
-// of several runs, one JSON line a row.
+// ops_bench [THREADS [f32|tf32|bf16|f16]]: the speed of the CPU leaf's ops alone. Convolutions and linear maps in GFLOP/s (one
+// AVX-512 core of the machine the design was measured on reaches about 210), everything else in GB/s of the tensors it must
+// touch. Best of several runs, one JSON line a row.
 #include "core/device/backend.h"
 
 #include <algorithm>
@@ -236,9 +236,10 @@ void moves(Backend& backend, const Shape& shape) {
 }  // namespace
 
 int main(int count, char** words) {
-  const bool narrow = count > 2 && std::string(words[2]) == device::name_of(device::Precision::bf16);
-  const auto backend = device::open_backend("cpu", {.threads = count > 1 ? std::atoi(words[1]) : 1,
-                                                    .precision = narrow ? device::Precision::bf16 : device::Precision::f32});
+  device::BackendOptions options{.threads = count > 1 ? std::atoi(words[1]) : 1};
+  for (size_t i = 0; i < device::k_precision_names.size(); ++i)
+    if (count > 2 && std::string(words[2]) == device::k_precision_names[i]) options.precision = static_cast<device::Precision>(i);
+  const auto backend = device::open_backend("cpu", options);
   backend->attach_thread();
   for (int64_t n : {4, 16}) {
     convolution(*backend, n, 32, 3, 64, 3, 1);

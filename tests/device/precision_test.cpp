@@ -1,5 +1,6 @@
-// Products with factors of fewer bits: right where the factors have few bits anyway, near where they have more.
+// Products with factors of fewer bits: the same as f32's of factors that have few bits anyway, and the rounding itself.
 #include "core/base/error.h"
+#include "core/device/functors/rounding.h"
 #include "tests/support/device_block.h"
 
 #include <doctest/doctest.h>
@@ -7,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 using namespace gpipe;
 using device::Precision;
@@ -15,25 +17,30 @@ using test::DeviceBlock;
 namespace {
 
 /// Null, and says so, where the processor has no bf16.
-std::unique_ptr<device::Backend> narrow_cpu(int threads) {
+std::unique_ptr<device::Backend> narrow_cpu(Precision precision, int threads) {
   try {
-    auto backend = device::open_backend("cpu", {.threads = threads, .precision = Precision::bf16});
+    auto backend = device::open_backend("cpu", {.threads = threads, .precision = precision});
     backend->attach_thread();
     return backend;
   } catch (const base::ConfigError& error) {
+    REQUIRE(precision == Precision::bf16);
     MESSAGE("skipped: " << error.what());
     return nullptr;
   }
 }
 
-/// The nearest number with 8 bits of fraction (one of them not stored), ties to even.
-float rounded(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  return std::bit_cast<float>((bits + 0x7FFFU + (bits >> 16 & 1U)) & 0xFFFF0000U);
+/// The compiler's own.
+float rounded_to_f16(float x) { return static_cast<float>(static_cast<_Float16>(x)); }
+
+/// Of finite numbers, by doubles: the multiple of the format's last place at x that is nearest, ties to even.
+float rounded_to_fraction(float x, int bits) {
+  const double place = std::ldexp(1.0, std::max(std::ilogb(x), -126) - bits);
+  return x == 0 ? x : static_cast<float>(std::nearbyint(static_cast<double>(x) / place) * place);
 }
 
-std::vector<float> all_rounded(std::vector<float> values) {
-  for (float& x : values) x = rounded(x);
+std::vector<float> all_rounded(std::vector<float> values, Precision precision) {
+  for (float& x : values)
+    x = precision == Precision::f16 ? rounded_to_f16(x) : rounded_to_fraction(x, precision == Precision::bf16 ? 7 : 10);
   return values;
 }
 
@@ -92,35 +99,111 @@ const std::vector<Case>& cases() {
 
 }  // namespace
 
-TEST_CASE("bf16: products of numbers that bf16 has are those of f32, others are off by its rounding") {
-  for (const int threads : {1, 2}) {
-    const auto narrow = narrow_cpu(threads);
-    if (!narrow) return;
-    const auto plain = test::cpu(threads);
-    for (const Case& c : cases()) {
-      const std::vector<float> x = test::noise(1, c.x.elements()), w = test::noise(2, c.weight.elements());
-      const std::vector<float> dy = test::noise(3, c.y.elements());
-      const std::vector<float> x8 = all_rounded(x), w8 = all_rounded(w), dy8 = all_rounded(dy);
-      const Products wanted = run(*plain, c, x8, w8, dy8);
-      const Products same = run(*narrow, c, x8, w8, dy8);
-      const Products near = run(*narrow, c, x, w, dy);
-      check_near(same.y, wanted.y, 1e-6);
-      check_near(same.dx, wanted.dx, 1e-6);
-      check_near(same.dw, wanted.dw, 1e-6);
-      check_near(same.dbias, wanted.dbias, 1e-6);
-      CHECK(near.y == same.y);  // the factors are rounded to the nearest, ties to even, and nothing else is
-      CHECK(near.dx == same.dx);
-      CHECK(near.dw == same.dw);
+TEST_CASE("products with factors of fewer bits are f32's of the rounded factors") {
+  for (const Precision precision : {Precision::bf16, Precision::tf32, Precision::f16})
+    for (const int threads : {1, 2}) {
+      CAPTURE(std::string(device::name_of(precision)));
+      const auto narrow = narrow_cpu(precision, threads);
+      if (!narrow) continue;
+      const auto plain = test::cpu(threads);
+      for (const Case& c : cases()) {
+        const std::vector<float> x = test::noise(1, c.x.elements()), w = test::noise(2, c.weight.elements());
+        const std::vector<float> dy = test::noise(3, c.y.elements());
+        const std::vector<float> few_x = all_rounded(x, precision), few_w = all_rounded(w, precision);
+        const std::vector<float> few_dy = all_rounded(dy, precision);
+        const Products wanted = run(*plain, c, few_x, few_w, few_dy);
+        const Products same = run(*narrow, c, few_x, few_w, few_dy);
+        const Products near = run(*narrow, c, x, w, dy);
+        const double tolerance = precision == Precision::bf16 ? 1e-6 : 0;  // kernels of its own; the others' are f32's
+        check_near(same.y, wanted.y, tolerance);
+        check_near(same.dx, wanted.dx, tolerance);
+        check_near(same.dw, wanted.dw, tolerance);
+        CHECK(near.y == same.y);  // the factors are rounded to the nearest, ties to even, and nothing else is
+        CHECK(near.dx == same.dx);
+        CHECK(near.dw == same.dw);
+        const Products wide = run(*plain, c, x, w, dy);
+        CHECK(near.y != wide.y);
+        check_near(near.dbias, wide.dbias, 1e-6);
+      }
     }
+}
+
+TEST_CASE("f16: a factor beyond its largest number makes the product infinite, also where it is the weight") {
+  const auto narrow = narrow_cpu(Precision::f16, 1);
+  for (const Case& c : cases()) {
+    const auto filled = [&](const tensor::Shape& shape, float value) {
+      return std::vector<float>(static_cast<size_t>(shape.elements()), value);
+    };
+    const std::vector<float> x = filled(c.x, 1), w = filled(c.weight, 1), dy = filled(c.y, 1);
+    CHECK(std::isfinite(run(*narrow, c, filled(c.x, 65519), w, dy).y[0]));
+    CHECK(std::isinf(run(*narrow, c, filled(c.x, 65520), w, dy).y[0]));
+    CHECK(std::isinf(run(*narrow, c, x, filled(c.weight, 65520), dy).y[0]));
+    CHECK(std::isinf(run(*narrow, c, x, filled(c.weight, 65520), dy).dx[0]));
+    CHECK(std::isinf(run(*narrow, c, x, w, filled(c.y, 65520)).dw[0]));
   }
 }
 
-TEST_CASE("a precision that a CPU has not is refused, with one that it has") {
-  try {
-    device::open_backend("cpu", {.precision = Precision::tf32});
-    FAIL("tf32 on a CPU");
-  } catch (const base::ConfigError& error) {
-    CHECK(std::string(error.what()).find("train.precision") != std::string::npos);
-    CHECK(std::string(error.what()).find("bf16") != std::string::npos);
+TEST_CASE("tf32 and bf16 numbers are f32's with fewer bits of fraction") {
+  using device::Bf16, device::Tf32;
+  CHECK(Tf32::nearest(1 + 0x1p-11F) == 1);  // a tie goes to the even one
+  CHECK(Tf32::nearest(1 + 0x1.8p-10F) == 1 + 0x1p-9F);
+  CHECK(Tf32::nearest(-0x1.002002p+0F) == -1 - 0x1p-10F);
+  CHECK(Tf32::nearest(0x1.ffep+127F) == 0x1.ffcp+127F + 0x1p+117F);
+  CHECK(std::isinf(Tf32::nearest(std::numeric_limits<float>::max())));
+  CHECK(Tf32::nearest(0x1p-136F) == 0x1p-136F);  // the smallest there is
+  CHECK(Tf32::nearest(0x1p-137F) == 0);
+  CHECK(Bf16::nearest(1 + 0x1p-8F) == 1);
+  CHECK(Bf16::nearest(1 + 0x1.8p-7F) == 1 + 0x1p-6F);
+  CHECK(Bf16::narrow(1.0F) == 0x3F80);
+  CHECK(Bf16::narrow(-2.0F) == 0xC000);
+  CHECK(Bf16::widen(0x3EAB) == 0.333984375F);
+  CHECK(Bf16::narrow(std::numeric_limits<float>::infinity()) == 0x7F80);
+  const float sly = std::bit_cast<float>(0x7F800001U);  // a NaN whose fraction is all in the bits that go
+  CHECK(std::isnan(Tf32::nearest(sly)));
+  CHECK(std::isnan(Bf16::widen(Bf16::narrow(sly))));
+  for (const float x : test::noise(5, 1000)) {
+    CHECK(Tf32::nearest(x) == rounded_to_fraction(x, 10));
+    CHECK(Bf16::nearest(x) == rounded_to_fraction(x, 7));
+    CHECK(Bf16::widen(Bf16::narrow(x)) == Bf16::nearest(x));
   }
+}
+
+TEST_CASE("f16 numbers are IEEE 754's binary16") {
+  using device::F16;
+  CHECK(F16::nearest(65504.0F) == 65504);
+  CHECK(F16::nearest(65519.996F) == 65504);
+  CHECK(std::isinf(F16::nearest(65520.0F)));
+  CHECK(F16::nearest(-65520.0F) == -std::numeric_limits<float>::infinity());
+  CHECK(F16::nearest(0x1p-24F) == 0x1p-24F);
+  CHECK(F16::nearest(0x1p-25F) == 0);
+  CHECK(std::signbit(F16::nearest(-0x1p-25F)));
+  CHECK(F16::nearest(0x1.8p-25F) == 0x1p-24F);
+  CHECK(F16::nearest(0x1.8p-24F) == 0x1p-23F);
+  CHECK(F16::nearest(0x1.ffcp-15F) == 0x1p-14F);  // from the subnormal to the normal
+  CHECK(F16::nearest(1 + 0x1p-11F) == 1);
+  CHECK(F16::nearest(1 + 0x1.8p-10F) == 1 + 0x1p-9F);
+  CHECK(F16::narrow(1.0F) == 0x3C00);
+  CHECK(F16::narrow(65520.0F) == 0x7C00);
+  CHECK(F16::widen(0x3555) == 0.333251953125F);
+  for (const uint32_t nan : {0x7F800001U, 0xFFC00000U}) {
+    CHECK(std::isnan(F16::nearest(std::bit_cast<float>(nan))));
+    CHECK(std::isnan(F16::widen(F16::narrow(std::bit_cast<float>(nan)))));
+  }
+}
+
+TEST_CASE("f16: every number there is, and what lies half way between two, as the compiler has it") {
+  using device::F16;
+  int64_t differ = 0;
+  for (uint32_t bits = 0; bits < 0x7C00; ++bits) {
+    const float x = F16::widen(static_cast<uint16_t>(bits));
+    const float half_way = (x + F16::widen(static_cast<uint16_t>(bits + 1))) / 2;
+    differ += std::bit_cast<uint16_t>(static_cast<_Float16>(x)) != bits || F16::narrow(x) != bits ? 1 : 0;
+    differ += F16::narrow(-x) != (bits | 0x8000U) || F16::widen(static_cast<uint16_t>(bits | 0x8000U)) != -x ? 1 : 0;
+    for (const float y : {half_way, std::nextafter(half_way, 0.0F), std::nextafter(half_way, 1e30F)}) {
+      const float wanted = rounded_to_f16(y);
+      differ += F16::nearest(y) != wanted || F16::widen(F16::narrow(y)) != wanted ? 1 : 0;
+      differ += F16::nearest(-y) != -wanted ? 1 : 0;
+    }
+  }
+  CHECK(differ == 0);
 }

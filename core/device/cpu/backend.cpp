@@ -24,15 +24,11 @@ std::string library_name() {
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
-cpu::Type factors_of(Precision precision) {
-  if (precision == Precision::f32) return cpu::Type::f32;
-  if (precision == Precision::tf32)
-    throw base::ConfigError("train.precision: tf32 is a format of NVIDIA GPUs, no CPU has it; use f32, or bf16");
-  // oneDNN has bf16 from AVX-512 on; without instructions of its own for it the processor is slower than with f32.
-  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core)
+// oneDNN has bf16 from AVX-512 on; without instructions of its own for it the processor is slower than with f32.
+void check(Precision precision) {
+  if (precision == Precision::bf16 && dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core)
     throw base::ConfigError("train.precision: bf16 wants a processor with AVX-512, this one ({}) has none; use f32",
                             processor_name());
-  return cpu::Type::bf16;
 }
 
 /// Speeds that were measured belong to it.
@@ -43,10 +39,10 @@ std::string library_of(Precision precision) {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const BackendOptions& options)
-      : team_{options.threads, options.cores, dnnl::engine(dnnl::engine::kind::cpu, 0), {}},
+      : team_{options.threads, options.cores, dnnl::engine(dnnl::engine::kind::cpu, 0), {}, options.precision},
         info_{"cpu", processor_name(), cpu::memory_bytes(), 0, library_of(options.precision), options.threads} {
+    check(options.precision);
     team_.stream = dnnl::stream(team_.engine);
-    team_.factors = factors_of(options.precision);
   }
 
   const DeviceInfo& info() const override { return info_; }

@@ -1,6 +1,9 @@
 // Convolution on oneDNN, channels-last. The weight is kept in the layouts that the forward and the backward-data
 // primitives chose, and its gradient is summed in the layout of the backward-weights primitive; the first (largest) batch
-// size chooses, the others follow. With factors of fewer bits, x and dy are rounded before each product.
+// size chooses, the others follow. With factors of fewer bits, x and dy are rounded before each product, the weight when it is
+// packed; the bias gradient, which is no product, is then a sum of our own.
+#include "core/device/cpu/columns.h"
+#include "core/device/cpu/narrowed.h"
 #include "core/device/cpu/ops.h"
 #include "core/device/cpu/skeletons.h"
 
@@ -29,17 +32,19 @@ class OnednnConvolution final : public WeightedOp {
   size_t packed_gradient_bytes() const override { return gradient_ == plain_ ? 0 : bytes_of(gradient_); }
 
   void pack_weight(const TensorView& weight, std::byte* packed, std::byte* workspace) override {
-    if (to_forward_) to_forward_.run(team_.stream, {weight.data, packed}, workspace);
-    if (to_backward_) to_backward_.run(team_.stream, {weight.data, packed + backward_offset_}, workspace);
+    const std::byte* factor = rounded_weight_.read(weight.data, workspace);
+    workspace += rounded_weight_.bytes();
+    if (to_forward_) to_forward_.run(team_.stream, {factor, packed}, workspace);
+    if (to_backward_) to_backward_.run(team_.stream, {factor, packed + backward_offset_}, workspace);
   }
   void unpack_gradient(const std::byte* packed_gradient, const TensorView& gradient, std::byte* workspace) override {
     to_plain_.run(team_.stream, {packed_gradient, gradient.data}, workspace);
   }
 
   void forward(const TensorView& x, const Weight& w, const TensorView& bias, const TensorView& y, std::byte* workspace) override {
-    const std::byte* weight = forward_ == plain_ ? w.plain.data : w.packed;
+    const std::byte* weight = is_packed(forward_) ? w.packed : w.plain.data;
     Plan& plan = of(x);
-    const std::byte* factor = plan.x.read(team_.stream, x.data, workspace);
+    const std::byte* factor = plan.x.read(x.data, workspace);
     if (spec_.bias)
       plan.forward.run(team_.stream, {factor, weight, y.data, bias.data}, workspace + narrowed_);
     else
@@ -47,29 +52,30 @@ class OnednnConvolution final : public WeightedOp {
   }
 
   void backward_input(const TensorView& dy, const Weight& w, const TensorView& dx, std::byte* workspace) override {
-    const std::byte* weight = backward_ == plain_ ? w.plain.data : w.packed + backward_offset_;
+    const std::byte* weight = is_packed(backward_) ? w.packed + backward_offset_ : w.plain.data;
     Plan& plan = of(dy);
-    plan.backward_input.run(team_.stream, {plan.dy.read(team_.stream, dy.data, workspace), weight, dx.data},
-                            workspace + narrowed_);
+    plan.backward_input.run(team_.stream, {plan.dy.read(dy.data, workspace), weight, dx.data}, workspace + narrowed_);
   }
 
   void backward_weight(const TensorView& x, const TensorView& dy, const WeightGradient& dw, const TensorView& dbias,
                        bool accumulate, std::byte* workspace) override {
     std::byte* sum = gradient_ == plain_ ? dw.plain.data : dw.packed;
     Plan& plan = of(x);
-    const std::byte* from_x = plan.x.read(team_.stream, x.data, workspace);
-    const std::byte* from_dy = plan.dy.read(team_.stream, dy.data, workspace + plan.x.bytes());
+    const std::byte* from_x = plan.x.read(x.data, workspace);
+    const std::byte* from_dy = plan.dy.read(dy.data, workspace + plan.x.bytes());
     workspace += narrowed_;
     std::byte* weight_part = accumulate ? workspace : sum;
     std::byte* bias_part = accumulate ? workspace + bytes_of(gradient_) : dbias.data;
     std::byte* scratchpad = workspace + temporaries_bytes();
-    if (spec_.bias)
+    if (fuses_bias_gradient())
       plan.backward_weight.run(team_.stream, {from_x, from_dy, weight_part, bias_part}, scratchpad);
     else
       plan.backward_weight.run(team_.stream, {from_x, from_dy, weight_part}, scratchpad);
+    if (spec_.bias && !fuses_bias_gradient())
+      sum_columns(team_.threads, dy.f32(), dy.elements() / spec_.out_channels, spec_.out_channels, dbias.f32(), accumulate);
     if (!accumulate) return;
     add_to(sum, weight_part, gradient_.get_size());
-    if (spec_.bias) add_to(dbias.data, bias_part, dbias.bytes());
+    if (fuses_bias_gradient()) add_to(dbias.data, bias_part, dbias.bytes());
   }
 
  private:
@@ -79,6 +85,9 @@ class OnednnConvolution final : public WeightedOp {
     Narrowed x, dy;
   };
 
+  bool fuses_bias_gradient() const { return spec_.bias && team_.precision == Precision::f32; }
+  /// Whether a primitive that wants the weight so reads a packed copy: of another layout, or rounded.
+  bool is_packed(const Description& wanted) const { return team_.rounds_values() || !(wanted == plain_); }
   Description any_weight(Type type) const { return describe(weight_dims_, Tag::any, type); }
 
   void plan(int64_t batch) {
@@ -87,10 +96,10 @@ class OnednnConvolution final : public WeightedOp {
     const Dims in = activation_dims(batch, s.in_channels, s.in_height, s.in_width);
     const Dims out = activation_dims(batch, s.out_channels, s.out_height, s.out_width);
     const Description plain_x = describe(in, Tag::nhwc), plain_y = describe(out, Tag::nhwc);
-    const Description x = describe(in, Tag::nhwc, team_.factors), dy = describe(out, Tag::nhwc, team_.factors);
+    const Description x = describe(in, Tag::nhwc, team_.factors()), dy = describe(out, Tag::nhwc, team_.factors());
     ConvolutionShape shape{
         x,
-        first ? any_weight(team_.factors) : forward_,
+        first ? any_weight(team_.factors()) : forward_,
         bias_,
         plain_y,
         {s.stride[0], s.stride[1]},
@@ -98,7 +107,7 @@ class OnednnConvolution final : public WeightedOp {
         {s.pad_top, s.pad_left},
         {s.pad_bottom, s.pad_right},
     };
-    Plan plan{batch, {}, {}, {}, {plain_x, x, team_.engine}, {plain_y, dy, team_.engine}};
+    Plan plan{batch, {}, {}, {}, {plain_x, x, team_}, {plain_y, dy, team_}};
     const auto forward = describe_forward(shape, team_.engine);
     if (first) forward_ = forward.weights_desc();
     implementation_ += std::string(forward.impl_info_str()) + " ";
@@ -111,7 +120,7 @@ class OnednnConvolution final : public WeightedOp {
                                   {{DNNL_ARG_SRC, shape.x}, {DNNL_ARG_WEIGHTS, forward_}, {DNNL_ARG_DST, shape.y}});
     if (s.input_gradient) {
       shape.x = plain_x;
-      shape.weight = first ? any_weight(team_.factors) : backward_;
+      shape.weight = first ? any_weight(team_.factors()) : backward_;
       shape.y = dy;
       const auto input = describe_backward_input(shape, team_.engine, forward);
       if (first) backward_ = input.weights_desc();
@@ -129,11 +138,12 @@ class OnednnConvolution final : public WeightedOp {
   void plan_backward_weight(Plan& plan, ConvolutionShape& shape, const dnnl::convolution_forward::primitive_desc& forward) {
     const bool first = plans_.empty();
     shape.weight = first ? any_weight(Type::f32) : gradient_;
+    if (!fuses_bias_gradient()) shape.bias = {};
     const auto weight = describe_backward_weight(shape, team_.engine, forward);
     if (first) gradient_ = weight.diff_weights_desc();
     implementation_ += std::string(weight.impl_info_str()) + " ";
     const dnnl::convolution_backward_weights primitive(weight);
-    if (spec_.bias)
+    if (fuses_bias_gradient())
       plan.backward_weight = Kernel::plan(weight, primitive, team_.engine,
                                           {{DNNL_ARG_SRC, shape.x},
                                            {DNNL_ARG_DIFF_DST, shape.y},
@@ -146,11 +156,12 @@ class OnednnConvolution final : public WeightedOp {
   }
 
   void plan_copies() {
-    if (!(forward_ == plain_)) {
+    rounded_weight_ = {plain_, plain_, team_};
+    if (is_packed(forward_)) {
       to_forward_ = plan_reorder(plain_, forward_, team_.engine);
       packed_ = bytes_of(forward_);
     }
-    if (spec_.input_gradient && !(backward_ == plain_)) {
+    if (spec_.input_gradient && is_packed(backward_)) {
       if (backward_ == forward_) {
         backward_offset_ = 0;
       } else {
@@ -161,7 +172,7 @@ class OnednnConvolution final : public WeightedOp {
     }
     if (!(gradient_ == plain_)) to_plain_ = plan_reorder(gradient_, plain_, team_.engine);
     for (const Kernel* copy : {&to_forward_, &to_backward_, &to_plain_})
-      workspace_ = std::max(workspace_, copy->scratchpad_bytes());
+      workspace_ = std::max(workspace_, rounded_weight_.bytes() + copy->scratchpad_bytes());
     for (const Plan& plan : plans_) narrowed_ = std::max(narrowed_, plan.x.bytes() + plan.dy.bytes());
     for (const Plan& plan : plans_)
       workspace_ =
@@ -170,7 +181,7 @@ class OnednnConvolution final : public WeightedOp {
   }
 
   // The gradients of one micro-batch before they are added.
-  size_t temporaries_bytes() const { return bytes_of(gradient_) + (spec_.bias ? bytes_of(bias_) : 0); }
+  size_t temporaries_bytes() const { return bytes_of(gradient_) + (fuses_bias_gradient() ? bytes_of(bias_) : 0); }
 
   void add_to(std::byte* sum, const std::byte* part, size_t bytes) const {
     float* out = reinterpret_cast<float*>(sum);
@@ -190,6 +201,7 @@ class OnednnConvolution final : public WeightedOp {
   Description plain_, bias_;
   Description forward_, backward_, gradient_;  // the weight as each primitive wants it
   std::vector<Plan> plans_;
+  Narrowed rounded_weight_;
   Kernel to_forward_, to_backward_, to_plain_;
   size_t packed_ = 0, backward_offset_ = 0, narrowed_ = 0, workspace_ = 0;
   std::string implementation_;

@@ -164,27 +164,4 @@ inline Kernel plan_reorder(const Description& from, const Description& to, const
   return Kernel::plan(description, dnnl::reorder(description), engine, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
-/// A factor of a product as its kernels read it: as it is, or rounded to fewer bits in front of the workspace.
-class Narrowed {
- public:
-  Narrowed() = default;
-  Narrowed(const Description& plain, const Description& wanted, const dnnl::engine& engine) {
-    if (plain == wanted) return;
-    copy_ = plan_reorder(plain, wanted, engine);
-    bytes_ = bytes_of(wanted) + copy_.scratchpad_bytes();
-    scratchpad_ = bytes_of(wanted);
-  }
-  size_t bytes() const { return bytes_; }
-  /// Writes bytes() at `to` where the factor has to be rounded.
-  const std::byte* read(const dnnl::stream& stream, const std::byte* factor, std::byte* to) {
-    if (bytes_ == 0) return factor;
-    copy_.run(stream, {factor, to}, to + scratchpad_);
-    return to;
-  }
-
- private:
-  Kernel copy_;
-  size_t bytes_ = 0, scratchpad_ = 0;
-};
-
 }  // namespace gpipe::device::cpu

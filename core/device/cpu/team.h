@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/device/cpu/onednn.h"
+#include "core/device/precision.h"
 
 #include <omp.h>
 #include <vector>
@@ -13,7 +14,12 @@ struct Team {
   std::vector<int> cores;
   dnnl::engine engine;
   dnnl::stream stream;
-  Type factors = Type::f32;  // what the factors of products are rounded to; sums are f32
+  Precision precision = Precision::f32;  // what the factors of products are rounded to; sums are f32
+
+  /// What the kernels of products read. oneDNN has kernels for bf16, and none here for tf32 and f16: their numbers are among
+  /// those of f32, whose kernels multiply two of them exactly.
+  Type factors() const { return precision == Precision::bf16 ? Type::bf16 : Type::f32; }
+  bool rounds_values() const { return precision == Precision::tf32 || precision == Precision::f16; }
 };
 
 /// Sizes the calling thread's OpenMP team and binds its threads to the cores.
