@@ -74,3 +74,31 @@ TEST_CASE("pictures: the same bits for every schedule, number of stages and of G
 TEST_CASE("tokens: the same bits for every schedule, number of stages and of GPUs, near the CPU's") {
   check_every_place(tokens(), test::network_of(tokens()).loss_node());
 }
+
+TEST_CASE("with factors of fewer bits the bits are the same too, however many stages and GPUs, near the CPU's") {
+  for (const device::Precision precision : {device::Precision::tf32, device::Precision::bf16, device::Precision::f16})
+    for (const bool pictures : {true, false}) {
+      CAPTURE(std::string(device::name_of(precision)));
+      const test::SmallRun run = pictures ? k_pictures : tokens();
+      const auto narrow = [&](pipeline::PipelineOptions o) {
+        o.precision = precision;
+        return o;
+      };
+      emulated::reset({.delay_us = 0});
+      const test::RunBits wide = test::run_steps(run, test::on_gpus(1, 1, 4, Rematerialize::none, "gpipe"), 3);
+      const test::RunBits one = test::run_steps(run, narrow(test::on_gpus(1, 1, 4, Rematerialize::none, "gpipe")), 3);
+      CHECK(one.losses != wide.losses);
+      try {
+        const test::RunBits on_cpu = test::run_steps(run, narrow(test::options(1, 4, Rematerialize::none)), 3);
+        for (size_t i = 0; i < one.losses.size(); ++i) CHECK(one.losses[i] == doctest::Approx(on_cpu.losses[i]).epsilon(0.02));
+      } catch (const base::ConfigError&) { REQUIRE(precision == device::Precision::bf16); }
+      for (const int partitions : {2, 4}) {
+        const int gpus = std::min(partitions, 2);
+        emulated::reset({.devices = gpus, .delay_us = 5});
+        if (gpus > device::count_devices("cuda")) continue;
+        CAPTURE(partitions);
+        CHECK(test::run_steps(run, narrow(test::on_gpus(gpus, partitions, 4, Rematerialize::full, "1f1b")), 3) == one);
+        test::check_clean();
+      }
+    }
+}

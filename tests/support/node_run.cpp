@@ -97,7 +97,7 @@ class NodeRun {
       : case_(c),
         data_(data),
         options_(options),
-        backend_(device::open_backend(options.device, {options.threads, {}})),
+        backend_(device::open_backend(options.device, {options.threads, {}, options.precision})),
         layer_(make_layer_of(c)),
         output_shape_(layer_->output_shape(c.inputs)) {
     backend_->attach_thread();

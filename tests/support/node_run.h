@@ -1,6 +1,7 @@
 // Runs one node of the product alone through a mini-batch, as a stage would, and gives back everything it computed.
 #pragma once
 
+#include "core/device/precision.h"
 #include "tests/support/op_cases.h"
 
 #include <cstdint>
@@ -23,6 +24,7 @@ NodeData make_data(const OpCase& c);
 struct NodeOptions {
   std::string device = "cpu";
   int threads = 1;
+  device::Precision precision = device::Precision::f32;
   bool in_place = false;           // output over input 0, where the operation allows it
   bool gradient_in_place = false;  // dx of input 0 over dy, likewise
   bool recompute = false;          // forward a second time before backward; the result says whether it differed

@@ -221,8 +221,6 @@ Found find_devices() {
 }  // namespace
 
 std::unique_ptr<Backend> open_cuda(int index, const BackendOptions& options) {
-  if (options.precision == Precision::bf16 || options.precision == Precision::f16)
-    throw base::ConfigError("train.precision: {} is not there on GPUs yet; use tf32, or f32", name_of(options.precision));
   const Found found = find_devices();
   if (found.count == 0) throw base::DeviceError("cuda:{} was asked for, but {}; --device cpu works everywhere", index, found.why);
   if (index >= found.count)

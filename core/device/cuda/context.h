@@ -26,9 +26,18 @@ class Context {
   cudaStream_t compute() const { return compute_.get(); }
   cudaStream_t copies() const { return copies_.get(); }
 
+  Precision precision() const { return precision_; }
   /// Of products: f32 means f32, in which no tensor core rounds the factors.
   bool tf32() const { return precision_ == Precision::tf32; }
+  /// Whether the factors of linear maps and convolutions are rounded by us, to numbers of 16 bits.
+  bool narrow() const { return precision_ == Precision::bf16 || precision_ == Precision::f16; }
+  /// Of f32 factors: FAST_TF32 rounds them; and of narrow ones, which are multiplied as they are.
   cublasComputeType_t compute_type() const { return tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F; }
+  /// What the factors are stored as for cuBLAS, and all that cuDNN reads and writes.
+  cudaDataType blas_factor() const { return !narrow() ? CUDA_R_32F : precision_ == Precision::bf16 ? CUDA_R_16BF : CUDA_R_16F; }
+  cudnnDataType_t dnn_type() const {
+    return !narrow() ? CUDNN_DATA_FLOAT : precision_ == Precision::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+  }
 
   Algorithms& algorithms() const { return *algorithms_; }
   const std::string& platform() const { return platform_; }

@@ -14,12 +14,12 @@ namespace {
 constexpr int most_found = 32;
 constexpr size_t most_workspace = size_t{1} << 30;  // an algorithm that wants more is not worth its memory
 
-TensorDescription describe(int64_t batch, int64_t channels, int64_t height, int64_t width, int device) {
-  auto description = make<TensorDescription>(cudnnCreateTensorDescriptor, "cudnnCreateTensorDescriptor", device);
+TensorDescription describe(int64_t batch, int64_t channels, int64_t height, int64_t width, const Context& context) {
+  auto description = make<TensorDescription>(cudnnCreateTensorDescriptor, "cudnnCreateTensorDescriptor", context.device());
   const auto narrow = [](int64_t extent) { return static_cast<int>(extent); };
-  check(cudnnSetTensor4dDescriptor(description.get(), CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, narrow(batch), narrow(channels),
+  check(cudnnSetTensor4dDescriptor(description.get(), CUDNN_TENSOR_NHWC, context.dnn_type(), narrow(batch), narrow(channels),
                                    narrow(height), narrow(width)),
-        "cudnnSetTensor4dDescriptor", device);
+        "cudnnSetTensor4dDescriptor", context.device());
   return description;
 }
 
@@ -124,14 +124,14 @@ struct FilterGradient {
 template <class Direction>
 using Found = std::vector<typename Direction::Performance>;
 
-/// Of an answer of cuDNN, best first: those that may be run. They stay in f32 (or TF32), want no more memory than they are worth
-/// and, unless the run does without, give the same bits every time.
+/// Of an answer of cuDNN, best first: those that may be run. They round no factor further than the precision does, want no more
+/// memory than they are worth and, unless the run does without, give the same bits every time.
 template <class Performance>
 std::vector<Performance> permitted(const Performance* found, int count, const Context& context) {
   std::vector<Performance> list;
   for (const Performance& entry : std::span(found, static_cast<size_t>(count))) {
     const bool wide = entry.mathType == CUDNN_FMA_MATH || entry.mathType == CUDNN_DEFAULT_MATH ||
-                      (context.tf32() && entry.mathType == CUDNN_TENSOR_OP_MATH);
+                      ((context.tf32() || context.narrow()) && entry.mathType == CUDNN_TENSOR_OP_MATH);
     const bool same_bits = entry.determinism == CUDNN_DETERMINISTIC || !context.algorithms().deterministic();
     if (entry.status == CUDNN_STATUS_SUCCESS && wide && same_bits && entry.memory <= most_workspace) list.push_back(entry);
   }
@@ -240,8 +240,8 @@ ConvolutionSpec framed(const ConvolutionSpec& spec) {
 ConvolutionPlan::ConvolutionPlan(const ConvolutionSpec& spec, const FilterDescription& filter,
                                  const ConvolutionDescription& convolution, int64_t size, Context& context)
     : batch(size) {
-  x = describe(batch, spec.in_channels, spec.in_height, spec.in_width, context.device());
-  y = describe(batch, spec.out_channels, spec.out_height, spec.out_width, context.device());
+  x = describe(batch, spec.in_channels, spec.in_height, spec.in_width, context);
+  y = describe(batch, spec.out_channels, spec.out_height, spec.out_width, context);
   const Problem problem{spec, *this, filter.get(), convolution.get(), context};
   choose<Forward>(problem, choice.forward, choice.forward_bytes);
   if (spec.input_gradient) choose<InputGradient>(problem, choice.input, choice.input_bytes);

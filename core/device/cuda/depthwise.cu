@@ -1,7 +1,9 @@
 // Depthwise convolution, a filter a channel: kernels of ours, because it waits for memory and cuDNN's kernels for it are slow
 // in f32. A thread writes one element from a window that it walks in ascending order; weight gradients are column sums.
+// Factors are rounded to the precision as they are read.
 #include "core/device/cuda/ops.h"
 #include "core/device/cuda/skeletons.h"
+#include "core/device/functors/rounding.h"
 
 namespace gpipe::device::cuda {
 namespace {
@@ -18,11 +20,22 @@ struct Axis {
   }
 };
 
+GPIPE_KERNEL inline float rounded(Precision precision, float x) {
+  switch (precision) {
+    case Precision::tf32: return Tf32::nearest(x);
+    case Precision::bf16: return Bf16::nearest(x);
+    case Precision::f16: return F16::nearest(x);
+    default: return x;
+  }
+}
+
 /// x [N,H,W,C], weight [O,1,kH,kW], y [N,H',W',O]; output channel o reads input channel o / (O / C).
 struct Filters {
   Axis rows, columns;
   int64_t in_channels, out_channels;
+  Precision precision;
 
+  GPIPE_KERNEL float product(float a, float b) const { return rounded(precision, a) * rounded(precision, b); }
   GPIPE_KERNEL int64_t taps() const { return rows.kernel * columns.kernel; }
   GPIPE_KERNEL int64_t multiple() const { return out_channels / in_channels; }
 
@@ -35,7 +48,7 @@ struct Filters {
       for (int64_t kw = 0; kw < columns.kernel; ++kw) {
         const int64_t ih = rows.input(oh, kh), iw = columns.input(ow, kw);
         if (ih < 0 || ih >= rows.in || iw < 0 || iw >= columns.in) continue;
-        sum += image[(ih * columns.in + iw) * in_channels] * weight[o * taps() + kh * columns.kernel + kw];
+        sum += product(image[(ih * columns.in + iw) * in_channels], weight[o * taps() + kh * columns.kernel + kw]);
       }
     return sum;
   }
@@ -50,29 +63,30 @@ struct Filters {
         const int64_t oh = rows.output(ih, kh), ow = columns.output(iw, kw);
         if (oh < 0 || ow < 0) continue;
         for (int64_t o = c * multiple(); o < (c + 1) * multiple(); ++o)
-          sum += image[(oh * columns.out + ow) * out_channels + o] * weight[o * taps() + kh * columns.kernel + kw];
+          sum += product(image[(oh * columns.out + ow) * out_channels + o], weight[o * taps() + kh * columns.kernel + kw]);
       }
     return sum;
   }
 
   /// What output position `position` (of all samples) adds to the weight of channel o at offset `tap`.
-  GPIPE_KERNEL double product(const float* x, const float* dy, int64_t position, int64_t o, int64_t tap) const {
+  GPIPE_KERNEL double weight_product(const float* x, const float* dy, int64_t position, int64_t o, int64_t tap) const {
     const int64_t ow = position % columns.out, row = position / columns.out;
     const int64_t oh = row % rows.out, sample = row / rows.out;
     const int64_t ih = rows.input(oh, tap / columns.kernel), iw = columns.input(ow, tap % columns.kernel);
     if (ih < 0 || ih >= rows.in || iw < 0 || iw >= columns.in) return 0;
     const float v = x[((sample * rows.in + ih) * columns.in + iw) * in_channels + o / multiple()];
-    return static_cast<double>(v * dy[position * out_channels + o]);
+    return static_cast<double>(product(v, dy[position * out_channels + o]));
   }
 };
 
 class CudaDepthwise final : public WeightedOp {
  public:
-  CudaDepthwise(const ConvolutionSpec& spec, const Batches& batches, const Queue& queue)
+  CudaDepthwise(const ConvolutionSpec& spec, const Batches& batches, const Queue& queue, Precision precision)
       : filters_{{spec.in_height, spec.out_height, spec.kernel[0], spec.stride[0], spec.dilation[0], spec.pad_top},
                  {spec.in_width, spec.out_width, spec.kernel[1], spec.stride[1], spec.dilation[1], spec.pad_left},
                  spec.in_channels,
-                 spec.out_channels},
+                 spec.out_channels,
+                 precision},
         queue_(queue) {
     const int64_t taps = spec.kernel[0] * spec.kernel[1];
     for (int64_t batch : batches)
@@ -112,7 +126,7 @@ class CudaDepthwise final : public WeightedOp {
     sum_to(
         positions, taps * channels, workspace, dw.plain.f32(), accumulate,
         [=, f = filters_] GPIPE_KERNEL(int64_t position, int64_t c) {
-          return f.product(in, from, position, c % channels, c / channels);
+          return f.weight_product(in, from, position, c % channels, c / channels);
         },
         [=] GPIPE_KERNEL(int64_t c) { return c % channels * taps + c / channels; });
     if (dbias)
@@ -140,8 +154,9 @@ class CudaDepthwise final : public WeightedOp {
 
 }  // namespace
 
-std::unique_ptr<WeightedOp> make_depthwise(const ConvolutionSpec& spec, const Batches& batches, const Queue& queue) {
-  return std::make_unique<CudaDepthwise>(spec, batches, queue);
+std::unique_ptr<WeightedOp> make_depthwise(const ConvolutionSpec& spec, const Batches& batches, const Queue& queue,
+                                           Precision precision) {
+  return std::make_unique<CudaDepthwise>(spec, batches, queue, precision);
 }
 
 }  // namespace gpipe::device::cuda

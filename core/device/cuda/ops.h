@@ -3,6 +3,7 @@
 
 #include "core/device/cuda/queue.h"
 #include "core/device/ops.h"
+#include "core/device/precision.h"
 
 #include <memory>
 #include <span>
@@ -13,7 +14,7 @@ class Context;
 
 std::unique_ptr<WeightedOp> make_convolution(const ConvolutionSpec&, const Batches&, Context&);
 /// Of as many groups as input channels.
-std::unique_ptr<WeightedOp> make_depthwise(const ConvolutionSpec&, const Batches&, const Queue&);
+std::unique_ptr<WeightedOp> make_depthwise(const ConvolutionSpec&, const Batches&, const Queue&, Precision);
 std::unique_ptr<WeightedOp> make_transposed_convolution(const TransposedConvolutionSpec&, const Batches&, Context&);
 std::unique_ptr<WeightedOp> make_linear(const LinearSpec&, const Batches&, Context&);
 std::unique_ptr<AttentionOp> make_attention(const AttentionSpec&, Context&);
@@ -23,7 +24,9 @@ std::unique_ptr<BatchNormOp> make_batch_norm(const BatchNormSpec&, const Batches
 std::unique_ptr<GroupNormOp> make_group_norm(const GroupNormSpec&, const Batches&, const Queue&);
 std::unique_ptr<ActivationOp> make_activation(const ActivationSpec&, const Queue&);
 std::unique_ptr<DropoutOp> make_dropout(const DropoutSpec&, const Queue&);
-std::unique_ptr<RearrangeOp> make_rearrange(const RearrangeSpec&, const Queue&);
+/// `in`, `out`: what the elements are stored as: bf16 or f16 in one of both, else f32. Those of 16 bits are rounded, or widened.
+std::unique_ptr<RearrangeOp> make_rearrange(const RearrangeSpec&, const Queue&, Precision in = Precision::f32,
+                                            Precision out = Precision::f32);
 std::unique_ptr<ResampleOp> make_resample(const ResampleSpec&, const Queue&);
 std::unique_ptr<SoftmaxOp> make_softmax(const Queue&);
 std::unique_ptr<ChannelScaleOp> make_channel_scale(int64_t channels, const Queue&);

@@ -1,6 +1,7 @@
 // Padding, cropping, slicing and transposing as one copy, element by element of the output.
 #include "core/device/cuda/ops.h"
 #include "core/device/cuda/skeletons.h"
+#include "core/device/functors/rounding.h"
 
 #include <array>
 
@@ -21,7 +22,8 @@ struct Move {
   int64_t in_sample, out_sample;
   float fill;
 
-  GPIPE_KERNEL float operator()(const float* in, int64_t i) const {
+  /// The input element that output element i is; -1: none, `fill`.
+  GPIPE_KERNEL int64_t source(int64_t i) const {
     int64_t rest = i % out_sample, from = i / out_sample * in_sample + start;
     bool inside = true;
     for (int k = rank - 1; k >= 0; --k) {
@@ -31,7 +33,7 @@ struct Move {
       inside = inside && at >= axis.first && at < axis.last;
       from += at * axis.from_stride;
     }
-    return inside ? in[from] : fill;
+    return inside ? from : -1;
   }
 };
 
@@ -63,14 +65,18 @@ Move move_of(const RearrangeSpec& spec) {
   return move;
 }
 
+template <class In, class Out>
 class CudaRearrange final : public RearrangeOp {
  public:
   CudaRearrange(const RearrangeSpec& spec, const Queue& queue) : move_(move_of(spec)), queue_(queue) {}
 
   void apply(const TensorView& x, const TensorView& y) override {
-    const float* in = x.f32();
-    float* out = y.f32();
-    each(queue_, "rearrange", y.elements(), [=, move = move_] GPIPE_KERNEL(int64_t i) { out[i] = move(in, i); });
+    const auto* in = reinterpret_cast<const typename In::Stored*>(x.data);
+    auto* out = reinterpret_cast<typename Out::Stored*>(y.data);
+    each(queue_, "rearrange", y.elements(), [=, move = move_] GPIPE_KERNEL(int64_t i) {
+      const int64_t from = move.source(i);
+      out[i] = Out::narrow(from < 0 ? move.fill : In::widen(in[from]));
+    });
   }
 
  private:
@@ -80,8 +86,12 @@ class CudaRearrange final : public RearrangeOp {
 
 }  // namespace
 
-std::unique_ptr<RearrangeOp> make_rearrange(const RearrangeSpec& spec, const Queue& queue) {
-  return std::make_unique<CudaRearrange>(spec, queue);
+std::unique_ptr<RearrangeOp> make_rearrange(const RearrangeSpec& spec, const Queue& queue, Precision in, Precision out) {
+  if (in == Precision::bf16) return std::make_unique<CudaRearrange<Bf16, F32>>(spec, queue);
+  if (in == Precision::f16) return std::make_unique<CudaRearrange<F16, F32>>(spec, queue);
+  if (out == Precision::bf16) return std::make_unique<CudaRearrange<F32, Bf16>>(spec, queue);
+  if (out == Precision::f16) return std::make_unique<CudaRearrange<F32, F16>>(spec, queue);
+  return std::make_unique<CudaRearrange<F32, F32>>(spec, queue);
 }
 
 }  // namespace gpipe::device::cuda
