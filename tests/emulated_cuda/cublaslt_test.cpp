@@ -53,7 +53,7 @@ struct Matmul {
     results.resize(static_cast<size_t>(returned));
     return results;
   }
-  cublasStatus_t run(const float* from, const float* with, float* to, const cublasLtMatmulAlgo_t* algorithm = nullptr,
+  cublasStatus_t run(const void* from, const void* with, float* to, const cublasLtMatmulAlgo_t* algorithm = nullptr,
                      void* workspace = nullptr, size_t bytes = 0) {
     const float alpha = 1, beta = 0;
     return cublasLtMatmul(handle, op, &alpha, from, a, with, b, &beta, to, d, to, d, algorithm, workspace, bytes, stream);
@@ -80,6 +80,27 @@ TEST_CASE("epilogues add a bias to each column and cut at 0") {
         CHECK(std::abs(found[j * 3 + i] - wanted) < 1e-6);
       }
     }
+  }
+}
+
+TEST_CASE("factors of 16 bits give f32 with a bias of f32, and one of their own type is refused") {
+  Machine machine;
+  for (const cudaDataType type : {CUDA_R_16BF, CUDA_R_16F}) {
+    Matmul matmul(1, 1, 2);
+    const uint32_t number = type;
+    for (const cublasLtMatrixLayout_t layout : {matmul.a, matmul.b})
+      REQUIRE(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_TYPE, &number, 4) == CUBLAS_STATUS_SUCCESS);
+    const auto of = [&](float value) { return type == CUDA_R_16F ? to_f16(value) : to_bf16(value); };
+    Buffer<uint16_t> a(std::vector{of(1.0f), of(0x1p-12f)}, matmul.stream), b(std::vector{of(1.0f), of(1.0f)}, matmul.stream);
+    Buffer<float> bias(std::vector{0x1p-20f}, matmul.stream), d(1);
+    REQUIRE(matmul.set(CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{CUBLASLT_EPILOGUE_BIAS}) == CUBLAS_STATUS_SUCCESS);
+    REQUIRE(matmul.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data)) == CUBLAS_STATUS_SUCCESS);
+    CHECK(matmul.run(a.data, b.data, d.data) == CUBLAS_STATUS_SUCCESS);
+    matmul.stream.synchronize();
+    CHECK(d.download(matmul.stream).front() == 1.0f + 0x1p-12f + 0x1p-20f);
+    REQUIRE(matmul.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type)) == CUBLAS_STATUS_SUCCESS);
+    CHECK(matmul.run(a.data, b.data, d.data) == CUBLAS_STATUS_NOT_SUPPORTED);
+    check_violation({"the bias must have the type of D"});
   }
 }
 
