@@ -173,9 +173,9 @@ void add_flags(CLI::App& sub, const Verb& verb, Filled& filled) {
   const auto flag = [&](const char* name, bool& value, const char* help) {
     if (has(verb, name)) sub.add_flag(name, value, help);
   };
-  flag("--profile", filled.profile, "measure the cost of every node here and balance the stages by it");
+  flag("--profile", filled.profile, "measure every node here, and on GPUs the algorithms; balance the stages by that");
   if (has(verb, "--profile-from")) {
-    sub.add_option("--profile-from", filled.profile_from, "the same by a profile that was saved for this network and device")
+    sub.add_option("--profile-from", filled.profile_from, "the same from a profile that was saved for this network and device")
         ->type_name("FILE");
   }
   if (has(verb, "--profile-output")) {

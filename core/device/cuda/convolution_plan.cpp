@@ -201,7 +201,8 @@ void choose(const Problem& problem, Algorithm& algorithm, size_t& bytes) {
   if (known == nullptr)
     throw base::ConfigError(
         "algorithm {} was chosen before, as a profile or checkpoint says, for the {} of this convolution, but cuDNN cannot "
-        "run it here: {}; measure anew with gpipe-train profile, or leave out --profile-from",
+        "run it here: {}; measure anew with gpipe-train profile, or leave out --profile-from; a checkpoint's run goes on where "
+        "it was made",
         base::shown(chosen), Direction::name, describe(problem.spec));
   algorithm = known->algo;
   check(Direction::workspace(problem, algorithm, &bytes), Direction::workspace_call, problem.context.device());
