@@ -32,6 +32,12 @@ void add_sample_norms(std::vector<OpCase>& cases) {
       for (const Micros& micros : {Micros{2}, Micros{2, 1}}) cases.push_back({"instance_norm", arguments, {shape}, micros});
   cases.push_back({"instance_norm", "{eps: 0.1}", {{4, 3, 2}}, {1, 1}});
   cases.push_back({"instance_norm", "{affine: true}", {{17, 13, 33}}, {2}, true});
+  // Groups narrower than sixteen channels: several copies of the channels side by side, with a short last line; several tiles.
+  cases.push_back({"instance_norm", "{affine: true}", {{5, 5, 4}}, {2, 1}});
+  cases.push_back({"instance_norm", "{affine: true}", {{3, 7, 1}}, {2}});
+  cases.push_back({"group_norm", "{num_groups: 2}", {{11, 13, 8}}, {2}, true});
+  cases.push_back({"group_norm", "{num_groups: 32}", {{3, 3, 96}}, {2, 1}, true});
+  cases.push_back({"instance_norm", "{affine: true}", {{12, 9, 80}}, {2}, true});
 }
 
 }  // namespace

@@ -9,9 +9,6 @@
 namespace gpipe::device::cpu {
 namespace {
 
-typedef int32_t IntLanes __attribute__((vector_size(64)));
-typedef uint8_t ByteLanes __attribute__((vector_size(16)));
-
 struct Range {
   int64_t begin, end;
 };
@@ -104,8 +101,7 @@ class CpuPool final : public PoolOp {
         }
       store_block(out + c, best, count);
       if (index_bytes_ == 1) {
-        const ByteLanes small = __builtin_convertvector(where, ByteLanes);
-        std::memcpy(saved + at + c, &small, static_cast<size_t>(int64_t{count}));
+        store_bytes(saved + at + c, where, count);
       } else {
         std::memcpy(saved + 4 * (at + c), &where, static_cast<size_t>(4 * int64_t{count}));
       }
@@ -136,11 +132,7 @@ class CpuPool final : public PoolOp {
   IntLanes where_saved(const std::byte* saved, int64_t at, Count count) const {
     IntLanes where = {};
     if (index_bytes_ == 1) {
-      std::array<uint8_t, lanes> small{};
-      std::memcpy(small.data(), saved + at, static_cast<size_t>(int64_t{count}));
-      std::array<int32_t, lanes> wide;
-      for (size_t j = 0; j < wide.size(); ++j) wide[j] = small[j];
-      std::memcpy(&where, wide.data(), sizeof where);
+      where = load_bytes(saved + at, count);
     } else {
       std::memcpy(&where, saved + 4 * at, static_cast<size_t>(4 * int64_t{count}));
     }

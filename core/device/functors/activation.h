@@ -28,8 +28,15 @@ struct LeakyReluOfInput : LeakyRelu {
 struct Clip {
   static constexpr bool uses_output = false;
   float low, high;
-  GPIPE_BOTH float forward(float x) const { return x < low ? low : x > high ? high : x; }  // written so that NaN stays
-  GPIPE_BOTH float backward(float x, float dy) const { return x >= low && x <= high ? dy : 0.0F; }
+  // Written so that NaN stays, and without branches.
+  GPIPE_BOTH float forward(float x) const {
+    const float above = x < low ? low : x;
+    return above > high ? high : above;
+  }
+  GPIPE_BOTH float backward(float x, float dy) const {
+    const float below = x <= high ? dy : 0.0F;
+    return x >= low ? below : 0.0F;
+  }
 };
 
 struct Scale {
