@@ -111,8 +111,7 @@ class Run {
       fmt::print(stderr, "warning: what the run was started with cannot be compared with what it is now: {}\n", error.what());
       return;
     }
-    if (changes.empty() && device_before != device_now)
-      changes.push_back(fmt::format("the device was {} and is {} now", device_before, device_now));
+    if (device_before != device_now) changes.push_back(fmt::format("the device was {} and is {} now", device_before, device_now));
     for (const std::string& change : changes) fmt::print(stderr, "warning: {}\n", change);
     if (!changes.empty())
       fmt::print(stderr, "warning: the run goes on from its checkpoint, but not to the weights that it would have come to\n");
