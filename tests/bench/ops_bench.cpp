@@ -128,6 +128,22 @@ void batch_norm(Backend& backend, const Shape& shape) {
       best_seconds([&] { op->backward(x, dy, scale, mean, variance, dx, dscale, dshift, true, workspace); }));
 }
 
+/// x [rows, positions, channels].
+void group_norm(Backend& backend, int64_t rows, int64_t positions, int64_t channels, int64_t groups) {
+  const auto op = backend.group_norm({.positions = positions, .channels = channels, .groups = groups}, {rows});
+  Tensors t(backend);
+  const TensorView x = t.make({rows, positions, channels}), y = t.make(x.shape), dy = t.make(x.shape), dx = t.make(x.shape);
+  const TensorView scale = t.make({channels}), shift = t.make({channels}), dscale = t.make({channels}),
+                   dshift = t.make({channels});
+  std::byte *saved = t.bytes(op->saved_bytes(rows)), *workspace = t.bytes(op->workspace_bytes());
+  const std::string name = fmt::format("group_norm {} in {} groups", x.shape, groups);
+  const double bytes = static_cast<double>(x.bytes());
+  row(name, "forward", 2 * bytes, "gb_per_s", best_seconds([&] { op->forward(x, scale, shift, y, saved); }));
+  row(name, "backward_input", 3 * bytes, "gb_per_s", best_seconds([&] { op->backward_input(x, dy, scale, saved, dx); }));
+  row(name, "backward_weight", 2 * bytes, "gb_per_s",
+      best_seconds([&] { op->backward_weight(x, dy, saved, dscale, dshift, true, workspace); }));
+}
+
 void activation(Backend& backend, const char* word, device::ActivationSpec::Kind kind, const Shape& shape) {
   const auto op = backend.activation({kind});
   Tensors t(backend);
@@ -186,12 +202,12 @@ void others(Backend& backend, const Shape& shape) {
   row("dropout " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { dropout->apply(x, y, {}); }));
   const TensorView slots[] = {y, z};
   const TensorView w = t.make(shape);
-  row("sgd momentum " + shape.text(), "update", 5 * bytes, "gb_per_s",
-      best_seconds([&] { backend.update(device::MomentumUpdate{.momentum = 0.9F}, w, x, std::span(slots, 1)); }));
+  const device::ParameterUpdate momentum{device::MomentumUpdate{.momentum = 0.9F}, w, x, std::span(slots, 1)};
+  row("sgd momentum " + shape.text(), "update", 5 * bytes, "gb_per_s", best_seconds([&] { backend.update({&momentum, 1}); }));
   backend.fill(z, 1);
   backend.fill(y, 1);
-  row("adam " + shape.text(), "update", 7 * bytes, "gb_per_s",
-      best_seconds([&] { backend.update(device::AdamUpdate{}, w, x, slots); }));
+  const device::ParameterUpdate adam{device::AdamUpdate{}, w, x, slots};
+  row("adam " + shape.text(), "update", 7 * bytes, "gb_per_s", best_seconds([&] { backend.update({&adam, 1}); }));
   const int64_t half = shape[1] / 2;
   for (const auto& [word, kind] :
        {std::pair("max_pool2d", device::PoolSpec::Kind::max), {"avg_pool2d", device::PoolSpec::Kind::average}}) {
@@ -258,6 +274,9 @@ int main(int count, char** words) {
     for (const double dropout : {0.0, 0.1}) attention(*backend, 1, 1024, 16, 64, causal, dropout);
   attention(*backend, 32, 32, 8, 32, false, 0);
   embedding(*backend, 2048, 32000, 512);
+  for (const auto& [channels, groups] : {std::pair<int64_t, int64_t>{4, 4}, {32, 32}, {64, 8}, {256, 1}})
+    group_norm(*backend, 8, 32 * 32, channels, groups);
+  group_norm(*backend, 1024, 1, 512, 1);
   for (const Shape& shape :
        {Shape{16, 32, 32, 64}, Shape{16, 16, 16, 128}, Shape{16, 8, 8, 256}, Shape{16, 32, 32, 16}, Shape{4, 32, 32, 64}})
     batch_norm(*backend, shape);
