@@ -92,6 +92,8 @@ const std::vector<Case>& cases() {
     }
     list.push_back({[](device::Backend& b) { return b.linear({37, 21, true, true}, {13}); }, {13, 37}, {21, 37}, {13, 21}});
     list.push_back({[](device::Backend& b) { return b.linear({128, 256, true, true}, {64}); }, {64, 128}, {256, 128}, {64, 256}});
+    // Edges of the packed weights' tiles.
+    list.push_back({[](device::Backend& b) { return b.linear({131, 203, true, true}, {5}); }, {5, 131}, {203, 131}, {5, 203}});
     return list;
   }();
   return all;

@@ -29,12 +29,11 @@ class OnednnLinear final : public WeightedOp {
     const std::byte* factor = rounded_weight_.read(weight.data, workspace);
     workspace += rounded_weight_.bytes();
     const float* values = reinterpret_cast<const float*>(factor);
-    float* forward = reinterpret_cast<float*>(packed);
     if (forward_tiles_)
-      fill_tiles_transposed(team_.threads, *forward_tiles_, values, forward);
+      fill_tiles_transposed(team_.threads, *forward_tiles_, values, packed);
     else if (to_forward_)
       to_forward_.run(team_.stream, {factor, packed}, workspace);
-    float* backward = reinterpret_cast<float*>(packed + backward_offset_);
+    std::byte* backward = packed + backward_offset_;
     if (backward_tiles_)
       fill_tiles(team_.threads, *backward_tiles_, values, backward);
     else if (to_backward_)

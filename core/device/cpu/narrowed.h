@@ -7,44 +7,43 @@
 
 namespace gpipe::device::cpu {
 
-/// bf16 is a copy of half the size, oneDNN's; tf32 and f16 are f32 numbers that those formats have, rounded by ourselves.
+/// bf16 is a copy of half the size; of tf32 and f16 the copy is of f32 numbers that those formats have.
 class Narrowed {
  public:
   Narrowed() = default;
-  /// `plain`: the factor, f32 without gaps; `wanted`: the same in the type that the kernels read, Team::factors().
+  /// `plain`: the factor, f32 without gaps; `wanted`: the same in the type that the kernels read, Team::factors(), in the same
+  /// order.
   Narrowed(const Description& plain, const Description& wanted, const Team& team) : team_(&team) {
-    if (team.rounds_values()) {
-      count_ = static_cast<int64_t>(plain.get_size() / sizeof(float));
-      scratchpad_ = bytes_ = bytes_of(plain);
-    } else if (!(plain == wanted)) {
-      copy_ = plan_reorder(plain, wanted, team.engine);
-      scratchpad_ = bytes_of(wanted);
-      bytes_ = scratchpad_ + copy_.scratchpad_bytes();
-    }
+    if (plain == wanted && !team.rounds_values()) return;
+    count_ = static_cast<int64_t>(plain.get_size() / sizeof(float));
+    GP_CHECK_EQ(wanted.get_size(), static_cast<size_t>(count_) * (team.rounds_values() ? sizeof(float) : sizeof(Bf16::Stored)));
+    bytes_ = bytes_of(wanted);
   }
   size_t bytes() const { return bytes_; }
   /// Writes bytes() at `to` where the factor has to be rounded.
-  const std::byte* read(const std::byte* factor, std::byte* to) {
+  const std::byte* read(const std::byte* factor, std::byte* to) const {
     if (bytes_ == 0) return factor;
-    if (copy_)
-      copy_.run(team_->stream, {factor, to}, to + scratchpad_);
-    else
-      round(reinterpret_cast<const float*>(factor), reinterpret_cast<float*>(to));
+    const float* from = reinterpret_cast<const float*>(factor);
+    switch (team_->precision) {
+      case Precision::tf32: round(from, reinterpret_cast<float*>(to), [](float x) { return Tf32::nearest(x); }); break;
+      case Precision::f16: round(from, reinterpret_cast<float*>(to), [](float x) { return F16::nearest(x); }); break;
+      default: round(from, reinterpret_cast<Bf16::Stored*>(to), [](float x) { return Bf16::narrow(x); });
+    }
     return to;
   }
 
  private:
-  void round(const float* from, float* to) const {
-    if (team_->precision == Precision::tf32)
-      each_element(team_->threads, count_, from, to, [](float x) { return Tf32::nearest(x); });
-    else
-      each_element(team_->threads, count_, from, to, [](float x) { return F16::nearest(x); });
+  template <class To, class F>
+  void round(const float* from, To* to, const F& f) const {
+    each_part(team_->threads, count_, count_, [=](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+      for (int64_t i = begin; i < end; ++i) to[i] = f(from[i]);
+    });
   }
 
   const Team* team_ = nullptr;
-  Kernel copy_;
   int64_t count_ = 0;
-  size_t bytes_ = 0, scratchpad_ = 0;
+  size_t bytes_ = 0;
 };
 
 }  // namespace gpipe::device::cpu
