@@ -1,9 +1,9 @@
 #include "app/changed_settings.h"
 
-#include "app/yaml_writer.h"
 #include "core/base/scalar.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -13,13 +13,19 @@ namespace {
 
 using base::Tree;
 
+/// On one line, as YAML in flow style.
+std::string flow(const Tree& value) {
+  if (value.is_scalar()) return value.text().empty() ? "\"\"" : value.text();
+  std::vector<std::string> parts;
+  for (const Tree& item : value.items()) parts.push_back(flow(item));
+  for (const auto& [key, member] : value.members()) parts.push_back(key + ": " + flow(member));
+  return fmt::format("{}{}{}", value.is_list() ? "[" : "{", fmt::join(parts, ", "), value.is_list() ? "]" : "}");
+}
+
 std::string shown(const Tree* value) {
   if (value == nullptr || value->is_null()) return "not set";
-  std::string text = value->is_scalar() ? value->text() : write_yaml(*value);
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::string text = flow(*value);
   constexpr size_t most = 60;
-  while (!text.empty() && text.back() == ' ') text.pop_back();
-  if (text.empty()) return "\"\"";
   return base::without_controls(text.size() > most ? text.substr(0, most) + "..." : text);
 }
 

@@ -363,6 +363,12 @@ Command to_command(const CLI::App& sub, const Verb& verb, Filled& filled) {
     command.overrides.push_back(shortcut(row.flag, row.path, filled.shortcut_values[row.flag], row.is_text));
   }
   command.resume_from = filled.resume_from;
+  if (!command.resume_from.empty() && filled.shortcut_values.count("--output") > 0 &&
+      sub.get_option_no_throw("--output") != nullptr && sub.count("--output") > 0)
+    throw base::ConfigError(
+        "--resume {} goes on in that folder: leave out --output, or start a new run from its weights by "
+        "train.init_from",
+        command.resume_from);
   command.checkpoint = filled.checkpoint;
   command.predict_input = filled.input;
   command.predict_output = filled.predictions;

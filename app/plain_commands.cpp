@@ -1,6 +1,7 @@
 // The verbs that only read and print; check opens the data and plans the run, but no verb here gets device memory.
 #include "app/commands.h"
 #include "app/config_schema.h"
+#include "app/plan_page.h"
 #include "app/run_config.h"
 #include "app/session.h"
 #include "app/yaml_writer.h"
@@ -29,6 +30,7 @@ int run_help(const Command& command, const Catalog&) {
 
 int run_check(const Command& command, const Catalog& catalog) {
   const auto c = open_session(command, catalog);
+  require_fit(*c->plan);
   fmt::print("{}: the configuration is good: {} layers in {} stages, {} parameters, {} of memory; {}\n", command.config_file,
              c->network->nodes.size() - 1, c->plan->stages.size(), base::format_count(c->network->parameter_count()),
              base::format_bytes(static_cast<int64_t>(c->plan->arena_bytes())), c->data.train->describe());

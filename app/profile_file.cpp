@@ -192,6 +192,14 @@ void check_same(const ProfileFile& saved, const ProfileFile& here, const std::st
     refuse(fmt::format("it is of another network: {} nodes there, {} here", saved.nodes.size(), here.nodes.size()));
   if (saved.micro_batch != here.micro_batch)
     refuse(fmt::format("it is of another micro-batch: {} samples there, {} here", saved.micro_batch, here.micro_batch));
+  // A library's words end with the precision, where it is not f32.
+  const auto precision_of = [](const std::string& library) {
+    const size_t at = library.rfind(" in ");
+    return at == std::string::npos ? std::string("f32") : library.substr(at + 4);
+  };
+  if (precision_of(saved.library) != precision_of(here.library))
+    refuse(fmt::format("it is of another train.precision: {} there, {} here", base::without_controls(precision_of(saved.library)),
+                       precision_of(here.library)));
   if (saved.threads != here.threads)
     refuse(fmt::format("it is of another number of threads a stage: {} there, {} here", saved.threads, here.threads));
   if (saved.device != here.device)

@@ -61,7 +61,7 @@ void check_length(const RunConfig& config, const Tree& tree, Problems& problems)
                              train.loss_scale, std::ldexp(1.0, exponent - 1)));
   if (train.steps > 0 && train.warmup_steps >= train.steps) {
     problems.warn(place_of(tree, "train", "warmup_steps"), "train.warmup_steps",
-                  fmt::format("{} warm-up steps last as long as the run of {} steps", train.warmup_steps, train.steps));
+                  fmt::format("{} warm-up steps do not end before the run of {} steps", train.warmup_steps, train.steps));
   }
 }
 

@@ -55,7 +55,10 @@ RunFolder::RunFolder(std::string path, Mode mode) : path_(std::move(path)) {
   if (path_.empty()) throw base::FileError("output.folder is empty; name a folder for the run");
   path_ = settled(path_);
   if (mode == Mode::resume && !exists(checkpoints()))
-    throw base::CheckpointError("{}: there is no run to resume; leave out --resume to start one", path_);
+    throw base::CheckpointError("{}: there is no run to resume{}", path_,
+                                exists(path_ + "/metrics.jsonl") || exists(path_ + "/config.yaml")
+                                    ? ": its checkpoints are gone; start anew in another folder by --output"
+                                    : "; leave out --resume to start one");
   base::make_folders(base::real_files(), path_);
   lock_ = open_private(path_ + "/.lock", O_RDWR);
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {

@@ -93,6 +93,8 @@ void RunRecord::summary(const nlohmann::json& result) const {
     if (composition_.data.train->spec().classes > 0)
       fmt::print(", accuracy {:.2f} %", 100.0 * value(result["validation"]["accuracy"]));
   }
+  if (const int64_t skipped = result.value("skipped_updates", int64_t{0}); skipped > 0)
+    fmt::print("; {} of the updates were left out", base::format_count(skipped));
   if (result.contains("best"))
     fmt::print("; best {} {:.4f} at step {}", composition_.config.checkpoint.best, value(result["best"]["value"]),
                result["best"]["step"].get<int64_t>());

@@ -33,6 +33,7 @@ build() {
       return 1
     }
   fi
+  [ -f "$tree/.ninja_log" ] || echo "building $preset, some minutes; $GPIPE_BUILD_ROOT/$preset.build.log says what" >&2
   ninja -C "$tree" -j "$(nproc)" "$@" >"$GPIPE_BUILD_ROOT/$preset.build.log" 2>&1 || {
     grep -E 'error|FAILED' "$GPIPE_BUILD_ROOT/$preset.build.log" >&2 || cat "$GPIPE_BUILD_ROOT/$preset.build.log" >&2
     return 1

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace gpipe::base {
 namespace {
 
@@ -28,8 +30,9 @@ json scalar_json(const Tree& tree) {
 
 /// Whole limits stand as whole numbers, as a person would write them.
 json limit(double value) {
-  const auto whole = static_cast<int64_t>(value);
-  return static_cast<double>(whole) == value ? json(whole) : json(value);
+  constexpr double exact = 0x1p53;  // beyond it not every whole number is a double
+  if (value < -exact || value > exact || value != std::trunc(value)) return value;
+  return static_cast<int64_t>(value);
 }
 
 json ranged(const char* type, const FieldInfo& info) {

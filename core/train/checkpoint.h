@@ -101,5 +101,7 @@ void check_tensors(std::span<const NamedTensor> found, std::span<const ExpectedT
                    const std::string& folder);
 /// CheckpointError naming the first tensor and element that is NaN or infinite.
 void check_finite(std::span<const NamedTensor> tensors, const std::string& folder);
+/// The first element that is infinite or NaN, in words; "": none.
+std::string not_finite(std::span<const NamedTensor> tensors);
 
 }  // namespace gpipe::train

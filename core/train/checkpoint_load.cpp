@@ -132,14 +132,13 @@ void check_unique(const std::vector<NamedTensor>& tensors, const std::string& fo
 }
 
 template <class T>
-void check_finite_as(const NamedTensor& tensor, const std::string& folder) {
+std::string not_finite_as(const NamedTensor& tensor) {
   for (size_t i = 0; i * sizeof(T) < tensor.bytes.size(); ++i) {
     T value;
     std::memcpy(&value, tensor.bytes.data() + i * sizeof(T), sizeof value);
-    if (!std::isfinite(value)) {
-      throw CheckpointError("{}: tensor {}, element {} is {}; all must be finite", folder, tensor.name, i, value);
-    }
+    if (!std::isfinite(value)) return fmt::format("element {} of tensor {} is {}", i, tensor.name, value);
   }
+  return {};
 }
 
 /// After a look at what `folder` is.
@@ -150,7 +149,9 @@ FolderReader open_folder(const std::string& folder, std::vector<std::string>& wa
     throw CheckpointError("{}: there is no such checkpoint", folder);
   }
   if (!base::kind_of(folder + "/manifest.json")) {
-    throw CheckpointError("{}: not a checkpoint: there is no manifest.json in it", folder);
+    throw CheckpointError(
+        "{}: not a checkpoint: there is no manifest.json in it{}", folder,
+        base::kind_of(folder + "/checkpoints") ? "; it is a run, whose checkpoints are in its folder checkpoints" : "");
   }
   return {folder, warnings};
 }
@@ -204,7 +205,8 @@ nlohmann::json newest_state(const std::string& root) {
 Newest find_newest(const std::string& root) {
   Newest newest;
   std::vector<int64_t> steps = checkpoint_steps(root);
-  if (steps.empty()) throw CheckpointError("{}: there is no checkpoint to resume from", root);
+  if (steps.empty())
+    throw CheckpointError("{}: there is no checkpoint in it: train first, or name another run or checkpoint", root);
   std::reverse(steps.begin(), steps.end());
   for (const int64_t step : steps) {
     const std::string folder = root + "/" + checkpoint_name(step);
@@ -247,11 +249,19 @@ void check_tensors(std::span<const NamedTensor> found, std::span<const ExpectedT
                         extra.name, shape_text(extra.shape), found.size(), expected.size());
 }
 
-void check_finite(std::span<const NamedTensor> tensors, const std::string& folder) {
+std::string not_finite(std::span<const NamedTensor> tensors) {
   for (const NamedTensor& tensor : tensors) {
-    if (tensor.dtype == StoredType::f32) check_finite_as<float>(tensor, folder);
-    if (tensor.dtype == StoredType::f64) check_finite_as<double>(tensor, folder);
+    std::string found;
+    if (tensor.dtype == StoredType::f32) found = not_finite_as<float>(tensor);
+    if (tensor.dtype == StoredType::f64) found = not_finite_as<double>(tensor);
+    if (!found.empty()) return found;
   }
+  return {};
+}
+
+void check_finite(std::span<const NamedTensor> tensors, const std::string& folder) {
+  if (const std::string found = not_finite(tensors); !found.empty())
+    throw CheckpointError("{}: {}; all must be finite", folder, found);
 }
 
 }  // namespace gpipe::train

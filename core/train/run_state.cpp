@@ -71,6 +71,7 @@ RunSaver::RunSaver(base::FileSystem& files, std::string root, pipeline::Engine& 
       facts_(std::move(facts)),
       options_(options) {}
 
+// What could not be loaded is not saved: running averages and slots overflow without a word, long after the loss was finite.
 std::string RunSaver::save(const TrainState& state) {
   engine_.fetch();
   CheckpointContents contents;
@@ -91,6 +92,12 @@ std::string RunSaver::save(const TrainState& state) {
                     {"layers", facts_.layers},
                     {"device", facts_.device}};
   if (!facts_.algorithms.empty()) contents.state["algorithms"] = facts_.algorithms;
+  for (const auto* tensors : {&contents.model, &contents.average, &contents.optimizer})
+    if (const std::string what = not_finite(*tensors); !what.empty())
+      throw base::DivergedError(
+          "step {}: {}, and nothing was saved; the run has diverged. Try a lower train.learning_rate, train.warmup_steps or "
+          "train.clip_norm",
+          state.step, what);
   if (state.best) contents.state["best"] = *state.best;
   SavePolicy policy;
   policy.keep_last = options_.keep_last;

@@ -2,6 +2,7 @@
 
 #include "core/base/fields.h"
 #include "core/base/files.h"
+#include "core/base/scalar.h"
 #include "core/train/parts.h"
 
 #include <fmt/format.h>
@@ -132,6 +133,10 @@ void Transfer::open(const InitFrom& from) {
       throw base::CheckpointError("{}: there are no averages in it; it was saved without train.ema_decay", from.path);
   }
   check_finite(found, from.path);
+  for (const auto& [beginning, instead] : from.names)
+    if (std::none_of(found.begin(), found.end(), [&](const NamedTensor& tensor) { return tensor.name.starts_with(beginning); }))
+      throw base::CheckpointError("{}: by train.init_from.names, names that begin with {} have others here, but it has none: {}",
+                                  from.path, base::shown(beginning), found.empty() ? "nothing" : found.front().name);
   for (NamedTensor& tensor : found) {
     const std::string name = name_here(from, tensor.name);
     if (const auto [at, added] = tensors_.emplace(name, tensor); !added)
@@ -144,7 +149,12 @@ Transfer::Transfer(const InitFrom& from, const graph::Network& network) {
   open(from);
   std::map<std::string, NamedTensor> used;
   std::vector<std::string> fresh, missing;
-  for (const Wanted& wanted : wanted_tensors(network)) {
+  const std::vector<Wanted> all = wanted_tensors(network);
+  for (const std::string& pattern : from.fresh)  // one that nothing answers to would leave what it was meant for as it was
+    if (std::none_of(all.begin(), all.end(), [&](const Wanted& wanted) { return matches(pattern, wanted.name); }))
+      throw base::ConfigError("train.init_from.fresh: no parameter matches {}; gpipe-train describe lists the layers",
+                              base::shown(pattern));
+  for (const Wanted& wanted : all) {
     if (std::any_of(from.fresh.begin(), from.fresh.end(), [&](const auto& pattern) { return matches(pattern, wanted.name); })) {
       fresh.push_back(wanted.name);
       continue;

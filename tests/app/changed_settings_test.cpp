@@ -24,6 +24,8 @@ TEST_CASE("settings that a run's weights depend on are named by path when they d
       changes("{train: {parts: null, init_from: null}}", "{train: {parts: [{match: \"head.*\", frozen: true}], init_from: null}}")
           .size() == 1);
   CHECK(changes("{train: {optimizer: {sgd: {momentum: 0.9}}}}", "{train: {optimizer: {adam: {}}}}").size() == 2);
+  CHECK(changes("{train: {loss: mse}}", "{train: {loss: {cross_entropy: {label_smoothing: 0.1}}}}") ==
+        Words{"train.loss was mse and is {cross_entropy: {label_smoothing: 0.1}} now"});
   CHECK(changes("{pipeline: {micro_batches: 4, device: cpu}}", "{pipeline: {micro_batches: 8, device: cuda}}") ==
         Words{"pipeline.device was cpu and is cuda now", "pipeline.micro_batches was 4 and is 8 now"});
   CHECK(changes("{data: {train: {parallel: {buckets: [[8, 8], [16, 16]]}}}}", "{data: {train: {parallel: {}}}}").size() == 1);

@@ -174,7 +174,7 @@ TEST_CASE("K1: a folder without manifest, no folder, an empty root") {
   fs::create_directory(root / "step-00000001");
   check_contains(load_refusal((root / "step-00000001").string()), "no manifest.json");
   check_contains(load_refusal((root / "nothing").string()), "no such checkpoint");
-  check_contains(refusal([&] { train::find_newest((root / "nothing").string()); }), "no checkpoint to resume from");
+  check_contains(refusal([&] { train::find_newest((root / "nothing").string()); }), "there is no checkpoint in it");
 }
 
 TEST_CASE("K2: a manifest cut at any byte is refused") {
