@@ -37,14 +37,13 @@ TEST_CASE("a configuration alone is trained") {
 
 TEST_CASE("every flag of train arrives") {
   const Command command =
-      parse({"train",           "a.yaml", "--set",     "train.seed=3", "--profile", "--resume", "runs/a",
-             "--output",        "out",    "--device",  "cpu",          "--threads", "2",        "--partitions=4",
-             "--micro-batches", "8",      "--dry-run", "--quiet",      "--json",    "--set",    "train.epochs=1",
-             "--trace",         "5"});
+      parse({"train", "a.yaml",    "--set",   "train.seed=3", "--profile", "--resume",       "--output",
+             "out",   "--device",  "cpu",     "--threads",    "2",         "--partitions=4", "--micro-batches",
+             "8",     "--dry-run", "--quiet", "--json",       "--set",     "train.epochs=1", "--trace",
+             "5"});
   CHECK(command.config_file == "a.yaml");
   CHECK(command.profile);
   CHECK(command.resume);
-  CHECK(command.resume_from == "runs/a");
   CHECK(command.dry_run);
   CHECK(command.quiet);
   CHECK(command.json);

@@ -296,7 +296,7 @@ TEST_CASE("K18: weights that are not finite are named") {
   Model model(1);
   model.weight[4] = INFINITY;
   const auto contents = model.contents(1);
-  check_contains(refusal([&] { train::check_finite(contents.model, "f"); }), "fc.weight, element 4 is inf");
+  check_contains(refusal([&] { train::check_finite(contents.model, "f"); }), "element 4 of tensor fc.weight is inf");
 }
 
 TEST_CASE("K20: other kinds of files are recognised") {
