@@ -31,9 +31,10 @@ int run_help(const Command& command, const Catalog&) {
 int run_check(const Command& command, const Catalog& catalog) {
   const auto c = open_session(command, catalog);
   require_fit(*c->plan);
-  fmt::print("{}: the configuration is good: {} layers in {} stages, {} parameters, {} of memory; {}\n", command.config_file,
-             c->network->nodes.size() - 1, c->plan->stages.size(), base::format_count(c->network->parameter_count()),
-             base::format_bytes(static_cast<int64_t>(c->plan->arena_bytes())), c->data.train->describe());
+  fmt::print("{}: the configuration is good: {} layers in {} stage{}, {} parameters, {} of memory; {}\n", command.config_file,
+             c->network->nodes.size() - 1, c->plan->stages.size(), c->plan->stages.size() == 1 ? "" : "s",
+             base::format_count(c->network->parameter_count()), base::format_bytes(static_cast<int64_t>(c->plan->arena_bytes())),
+             c->data.train->describe());
   return 0;
 }
 

@@ -142,6 +142,13 @@ RunConfig read_run_config(const Tree& tree, const std::string& file, const Catal
   config.name = name_of(file);
   Parts parts;
   const size_t faults = problems.errors().size();
+  if (tree.is_map() && tree.find("layers") != nullptr && tree.find("network") == nullptr) {
+    problems.add(tree.key_where("layers"), "layers",
+                 fmt::format("this is a network definition: gpipe-train describe {} shows it, and a configuration names it by "
+                             "network: {{file: ...}}",
+                             file));
+    return config;
+  }
   part_fields().read(tree, "", parts, problems);
   // Fields of a part that is not there at all would only repeat that it is missing.
   const auto read = [&](const auto& fields, const Tree& part, auto& out) {

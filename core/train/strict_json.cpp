@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 
 #include <set>
+#include <string>
 #include <vector>
 
 namespace gpipe::train {
@@ -22,7 +23,11 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& file)
   };
   try {
     return json::parse(text.begin(), text.end(), watch);
-  } catch (const json::exception& error) { throw base::CheckpointError("{}: not valid JSON: {}", file, error.what()); }
+  } catch (const json::exception& error) {
+    const std::string words = error.what();  // behind the library's own "[json.exception.parse_error.101] "
+    const size_t end = words.find("] ");
+    throw base::CheckpointError("{}: not valid JSON: {}", file, end == std::string::npos ? words : words.substr(end + 2));
+  }
 }
 
 }  // namespace gpipe::train

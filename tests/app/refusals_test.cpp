@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 namespace gpipe::app {
 namespace {
 
@@ -77,6 +79,20 @@ TEST_CASE("a profile of another precision is refused") {
   const Outcome outcome = place.run({"plan", "run.yaml", "--profile-from", "p.json", "--set", "train.precision=f16"});
   CHECK(outcome.code == 2);
   CHECK(contains(outcome.err, "another train.precision: f32 there, f16 here"));
+}
+
+TEST_CASE("a network definition in place of a configuration, and a file that is no JSON, are told from others") {
+  const Place place;
+  test::write_file(place.folder / "net.yaml", "input: {shape: [4]}\nlayers:\n- linear: {out_features: 2}\n");
+  const Outcome network = place.run({"plan", "net.yaml"});
+  CHECK(network.code == 2);
+  CHECK(contains(network.err, "net.yaml:2:1"));
+  CHECK(contains(network.err, "gpipe-train describe net.yaml"));
+  CHECK(std::count(network.err.begin(), network.err.end(), '\n') == 1);
+  test::write_file(place.folder / "p.json", "{\"format\": ");
+  const Outcome json = place.run({"plan", "run.yaml", "--profile-from", "p.json"});
+  CHECK(json.code == 2);
+  CHECK(contains(json.err, "p.json: not valid JSON: parse error at line 1"));
 }
 
 TEST_CASE("updates that were left out are counted in the last words") {
