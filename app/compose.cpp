@@ -20,6 +20,10 @@ void open_data(Composition& c, base::Problems& problems) {
   c.data = train::open_data(c.config.data, types, static_cast<uint64_t>(c.config.train.seed), problems);
   c.warnings.insert(c.warnings.end(), c.data.warnings.begin(), c.data.warnings.end());
   if (!c.data.train) return;
+  for (const auto& [name, data] : {std::pair("data.train", c.data.train.get()), {"data.validation", c.data.validation.get()}})
+    if (data != nullptr && !data->spec().labelled)
+      problems.add({}, name,
+                   "it has no targets, and nothing can be learned or measured without; only predict --input takes such data");
   const int64_t samples = c.data.train->size();
   if (c.config.train.batch_size > samples && c.config.data.drop_last)
     problems.add({}, "train.batch_size",

@@ -18,6 +18,30 @@
 namespace gpipe::app {
 namespace {
 
+/// Data without targets for a network that was made for some: they are zeros, and nothing is made of them.
+class Unlabelled final : public train::Dataset {
+ public:
+  Unlabelled(std::shared_ptr<const train::Dataset> data, const train::SampleSpec& wanted)
+      : data_(std::move(data)), spec_(wanted) {
+    spec_.labelled = false;
+    spec_.narrower.clear();
+  }
+  const train::SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return data_->size(); }
+  void read(int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override {
+    int32_t none = 0;
+    data_->read(index, input, std::as_writable_bytes(std::span(&none, 1)));
+    std::fill(target.begin(), target.end(), std::byte{0});
+  }
+  void recheck() const override { data_->recheck(); }
+  const train::Tokenizer* tokenizer() const override { return data_->tokenizer(); }
+  std::string describe() const override { return data_->describe(); }
+
+ private:
+  std::shared_ptr<const train::Dataset> data_;
+  train::SampleSpec spec_;
+};
+
 /// The data to look at: what the command names, else the validation data, else the training data.
 std::shared_ptr<const train::Dataset> data_for(const Command& command, const Composition& c) {
   if (command.predict_input.empty()) return c.data.validation ? c.data.validation : c.data.train;
@@ -31,6 +55,7 @@ std::shared_ptr<const train::Dataset> data_for(const Command& command, const Com
   if (!(spec.input == c.data.train->spec().input))
     throw base::ConfigError("--input: its samples are {}, those that the network was made for {}", spec.input,
                             c.data.train->spec().input);
+  if (!spec.labelled) return std::make_shared<Unlabelled>(opened.train, c.data.train->spec());
   if (spec.classes > c.data.train->spec().classes)
     throw base::ConfigError("--input: it has {} classes, the training data {}", spec.classes, c.data.train->spec().classes);
   return opened.train;
@@ -48,7 +73,7 @@ class PredictionLines final : public train::PredictionSink {
         const auto best = std::max_element(v, v + width) - v;
         line["class"] = best;
         if (static_cast<size_t>(best) < spec_.class_names.size()) line["name"] = spec_.class_names[static_cast<size_t>(best)];
-        line["right"] = results[2 * row + 1] > 0.5F;
+        if (spec_.labelled) line["right"] = results[2 * row + 1] > 0.5F;
         line["probabilities"] = softmax(v, width);
       } else {
         line["values"] = std::vector<float>(v, v + width);

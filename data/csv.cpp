@@ -38,7 +38,8 @@ const base::FieldSet<CsvOptions>& csv_fields() {
         .help("is the first line the names of the columns? auto: yes when a word stands in it");
     f.add("label", &CsvOptions::label)
         .raw_schema(R"({"type": ["string", "integer", "array"]})")
-        .help("column of the target, by name or by index from 0; a list of columns for values; default the last one");
+        .help(
+            "column of the target, by name or by index from 0; a list of columns for values, [] for none; default the last one");
     f.add("target", &CsvOptions::target, {"class", "value"}).help("what the label column holds: a class, or a number to predict");
     f.add("class_names", &CsvOptions::class_names)
         .help("words of the label column, class 0 first; without: the labels are 0, 1, ...");
@@ -116,7 +117,8 @@ class CsvReader {
     if (inputs == 0) fail("no column is left for the inputs; is the delimiter right?");
     spec_.input = options_.shape.empty() ? tensor::Shape({inputs}) : tensor::Shape(options_.shape);
     if (spec_.input.elements() != inputs) {
-      fail(fmt::format("shape {} wants {} columns beside the target, there are {}", spec_.input, spec_.input.elements(), inputs));
+      fail(fmt::format("shape {} wants {} columns{}, there are {}", spec_.input, spec_.input.elements(),
+                       targets_.empty() ? "" : " beside the target", inputs));
     }
     return header;
   }
@@ -152,6 +154,10 @@ class CsvReader {
     for (size_t column = 0; column < fields_.size(); ++column) {
       if (!is_target_[column]) inputs_.push_back(number_at(column));
     }
+    if (targets_.empty()) {
+      labels_.push_back(0);
+      return;
+    }
     if (options_.target == Target::value) {
       for (const size_t column : targets_) values_.push_back(number_at(column));
       return;
@@ -178,7 +184,11 @@ class CsvReader {
     memory.spec = spec_;
     memory.files = {{options_.path, lines_.source().stamp()}};
     memory.inputs = std::move(inputs_);
-    if (options_.target == Target::value) {
+    if (targets_.empty()) {
+      memory.spec.labelled = false;
+      memory.spec.classes = 1;
+      memory.labels = std::move(labels_);
+    } else if (options_.target == Target::value) {
       memory.spec.target = tensor::Shape({static_cast<int64_t>(targets_.size())});
       memory.spec.target_type = tensor::DType::f32;
       memory.values = std::move(values_);
@@ -212,8 +222,7 @@ void check_options(const CsvOptions& options, const base::Tree& arguments, const
   check_range(options.range, arguments, path, problems);
   const auto is_column = [](const base::Tree& tree) { return tree.is_scalar() && !tree.text().empty(); };
   const base::Tree& label = options.label;
-  const bool list =
-      label.is_list() && !label.items().empty() && std::all_of(label.items().begin(), label.items().end(), is_column);
+  const bool list = label.is_list() && std::all_of(label.items().begin(), label.items().end(), is_column);
   if (!label.is_null() && !is_column(label) && !list)
     complain(arguments, path, "label", "wanted a column's name or index, or a list of them", problems);
   if (list && options.target == Target::label && label.items().size() > 1)

@@ -21,7 +21,7 @@ const base::FieldSet<IdxOptions>& idx_fields() {
   static const auto fields = [] {
     base::FieldSet<IdxOptions> f{"idx"};
     f.add("images", &IdxOptions::images).required().help("IDX file of the inputs, plain or gzip");
-    f.add("labels", &IdxOptions::labels).required().help("IDX file of the class labels, plain or gzip");
+    f.add("labels", &IdxOptions::labels).help("IDX file of the class labels, plain or gzip; without it there are no targets");
     f.add("classes", &IdxOptions::classes).range(0, 1 << 24).help("number of classes; 0: the largest label + 1");
     f.add("range", &IdxOptions::range).help(range_help);
     return f;
@@ -135,6 +135,23 @@ tensor::Shape sample_shape(const Header& header, const std::string& path) {
   return tensor::Shape(inner);
 }
 
+/// Those of `range`, which belong to the images of `header`.
+void read_labels(const IdxOptions& options, const Header& header, const Range& range, Memory& memory) {
+  Source labels(options.labels);
+  const Header label_header = read_header(labels);
+  if (label_header.extents.size() != 1 || !is_integer(label_header.type)) {
+    throw base::DataError("{}: {} of {}: this is a file of images, wanted one axis of integers (labels)", options.labels,
+                          tensor::Shape(label_header.extents), name_of(label_header.type));
+  }
+  if (label_header.samples() != header.samples()) {
+    throw base::DataError("{}: {} labels for the {} samples of {}", options.labels, label_header.samples(), header.samples(),
+                          options.images);
+  }
+  memory.files.push_back({options.labels, labels.stamp()});
+  memory.labels = to_labels(read_samples(labels, label_header, range), label_header.type, std::endian::big);
+  set_labels(memory.spec, memory.labels, options.classes, options.labels, range.first);
+}
+
 std::unique_ptr<train::Dataset> open_idx(const base::Tree& arguments, const std::string& path, base::Problems& problems) {
   IdxOptions options;
   const size_t before = problems.errors().size();
@@ -149,22 +166,12 @@ std::unique_ptr<train::Dataset> open_idx(const base::Tree& arguments, const std:
         "{}: one axis of {} numbers: this is a file of labels, wanted images; are `images` and `labels` swapped?", options.images,
         header.samples());
   }
-  Source labels(options.labels);
-  const Header label_header = read_header(labels);
-  if (label_header.extents.size() != 1 || !is_integer(label_header.type)) {
-    throw base::DataError("{}: {} of {}: this is a file of images, wanted one axis of integers (labels)", options.labels,
-                          tensor::Shape(label_header.extents), name_of(label_header.type));
-  }
-  if (label_header.samples() != header.samples()) {
-    throw base::DataError("{}: {} labels for the {} samples of {}", options.labels, label_header.samples(), header.samples(),
-                          options.images);
-  }
   const Range range = clip_range(options.range, header.samples(), options.images);
 
   Memory memory;
   memory.name = "IDX " + short_name(options.images);
   memory.spec.input = sample_shape(header, options.images);
-  memory.files = {{options.images, images.stamp()}, {options.labels, labels.stamp()}};
+  memory.files = {{options.images, images.stamp()}};
   auto bytes = read_samples(images, header, range);
   if (header.type == Stored::u8) {
     memory.inputs = std::move(bytes);
@@ -173,8 +180,13 @@ std::unique_ptr<train::Dataset> open_idx(const base::Tree& arguments, const std:
     check_finite(floats, memory.spec.input.elements(), options.images, range.first, "sample");
     memory.inputs = std::move(floats);
   }
-  memory.labels = to_labels(read_samples(labels, label_header, range), label_header.type, std::endian::big);
-  set_labels(memory.spec, memory.labels, options.classes, options.labels, range.first);
+  if (options.labels.empty()) {
+    memory.spec.labelled = false;
+    memory.spec.classes = 1;
+    memory.labels.assign(static_cast<size_t>(range.size()), 0);
+  } else {
+    read_labels(options, header, range, memory);
+  }
   return in_memory(std::move(memory));
 }
 

@@ -70,8 +70,9 @@ std::string grouped(int64_t number) {
 
 std::string describe(const std::string& name, int64_t samples, const train::SampleSpec& spec) {
   const std::string targets =
-      spec.classes > 0 ? fmt::format("{} classes", spec.classes)
-                       : fmt::format("{} value{} each", spec.target.elements(), spec.target.elements() == 1 ? "" : "s");
+      !spec.labelled     ? "no targets"
+      : spec.classes > 0 ? fmt::format("{} classes", spec.classes)
+                         : fmt::format("{} value{} each", spec.target.elements(), spec.target.elements() == 1 ? "" : "s");
   return fmt::format("{}, {} sample{} {}, {}", name, grouped(samples), samples == 1 ? "" : "s", spec.input, targets);
 }
 

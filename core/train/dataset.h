@@ -31,6 +31,7 @@ struct SampleSpec {
   tensor::DType target_type = tensor::DType::i32;
   int64_t classes = 0;                   // or tokens; 0 for values
   std::vector<std::string> class_names;  // may be empty
+  bool labelled = true;                  // false: there are no targets (read() writes class 0), only predict takes such data
   /// Of buckets 1, 2, ..., each smaller than the one before; `input` and `target` are those of bucket 0, the widest.
   std::vector<BucketShape> narrower;
 

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace gpipe::app {
 namespace {
@@ -93,6 +94,35 @@ TEST_CASE("a network definition in place of a configuration, and a file that is 
   const Outcome json = place.run({"plan", "run.yaml", "--profile-from", "p.json"});
   CHECK(json.code == 2);
   CHECK(contains(json.err, "p.json: not valid JSON: parse error at line 1"));
+}
+
+TEST_CASE("predict takes data without targets, for classes and for values; nothing is learned from them") {
+  const Place place;
+  test::write_file(place.folder / "new.csv", "1,2,3,4,5,6\n6,5,4,3,2,1\n");
+  const std::string input = "{csv: {path: new.csv, label: []}}";
+  for (const std::string& values : {std::string(), std::string("network.2.linear.out_features=2")}) {
+    std::vector<std::string> settings;
+    if (!values.empty())
+      settings = {"--set", values, "--set", "data.train={synthetic: {samples: 64, shape: [6], targets: 2, classes: 0, seed: 1}}"};
+    CAPTURE(values);
+    std::filesystem::remove_all(place.folder / "run");
+    REQUIRE(place.run({"train", "run.yaml", "--quiet"}, settings).code == 0);
+    const std::string out = values.empty() ? "classes.jsonl" : "values.jsonl";
+    const Outcome outcome = place.run({"predict", "run.yaml", "--quiet", "--input", input, "--output", out}, settings);
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.code == 0);
+    std::istringstream lines(test::content_of(place.folder / out));
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count) {
+      const auto json = nlohmann::json::parse(line);
+      CHECK(!json.contains("right"));
+      CHECK(json[values.empty() ? "probabilities" : "values"].size() == (values.empty() ? 3 : 2));
+    }
+    CHECK(count == 2);
+  }
+  const Outcome train = place.run({"train", "run.yaml", "--output", "b", "--set", "data.train=" + input});
+  CHECK(train.code == 2);
+  CHECK(contains(train.err, "data.train: it has no targets"));
 }
 
 TEST_CASE("updates that were left out are counted in the last words") {

@@ -287,7 +287,7 @@ TEST_CASE("D28: only regular files are opened, and a pipe blocks nothing") {
 
 TEST_CASE("faults of the configuration are told as such, with the dotted path, and no file is opened") {
   const auto said = [](const std::string& name, base::Tree arguments) { return complaint<base::ConfigError>(name, arguments); };
-  check_contains(said("idx", tree({{"images", word("/nowhere")}})), "data.train.idx.labels");
+  check_contains(said("npy", tree({{"inputs", word("/nowhere")}})), "data.train.npy.labels");
   check_contains(said("idx", tree({{"images", word("a")}, {"labels", word("b")}, {"range", list({5, 5})}})), "0 <= first < last");
   check_contains(said("csv", tree({{"path", word("a")}, {"delimiter", word("ab")}})), "wanted one character");
   check_contains(said("csv", tree({{"path", word("a")}, {"shape", list({0})}})), "data.train.csv.shape");

@@ -71,6 +71,21 @@ TEST_CASE("CSV: the default label is the last column whatever the columns are ca
   }
 }
 
+TEST_CASE("CSV with no label column and IDX without labels have no targets, and say so") {
+  const test::TempFolder folder;
+  test::put(folder / "b.csv", "1,2,3\n4,5,6\n");
+  const auto csv = test::open("csv", tree({{"path", word((folder / "b.csv").string())}, {"label", base::Tree::list()}}));
+  CHECK(!csv->spec().labelled);
+  CHECK(csv->spec().input == tensor::Shape{3});
+  CHECK(test::sample(*csv, 1).input == std::vector<float>{4.0F, 5.0F, 6.0F});
+  CHECK(csv->describe().find("2 samples [3], no targets") != std::string::npos);
+  test::put(folder / "images", test::bytes({0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3}) + "abcdef");
+  const auto idx = test::open("idx", tree({{"images", word((folder / "images").string())}}));
+  CHECK(!idx->spec().labelled);
+  CHECK(idx->size() == 2);
+  CHECK(test::sample(*idx, 1).input == std::vector<float>{100.0F, 101.0F, 102.0F});
+}
+
 TEST_CASE("IDX: the MNIST share, from gzip, split by range") {
   const auto folder = test::shared("datasets/mnist");
   if (!folder) return;
