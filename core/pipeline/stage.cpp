@@ -194,10 +194,10 @@ void Stage::clear_padding(const graph::Pass& pass, const TensorView& dx) const {
 
 void Stage::run_task(const Task& task, const std::vector<Instruction>& list, const MiniBatch& batch, bool training) {
   const auto start = Clock::now();
-  if (!host_) {
+  queue_beside([&] {
     clock_->start();
     timed_.push_back(task);
-  }
+  });
   const auto micro = static_cast<size_t>(task.micro);
   graph::Pass pass;
   pass.training = training;
@@ -227,10 +227,8 @@ void Stage::run_task(const Task& task, const std::vector<Instruction>& list, con
                            error.what());
     }
   }
-  if (!host_) {
-    clock_->end();
-    return;
-  }
+  queue_beside([&] { clock_->end(); });
+  if (!host_) return;
   const auto end = Clock::now();
   busy_seconds_ += std::chrono::duration<double>(end - start).count();
   if (task_observer_ != nullptr && training) task_observer_->task(task, start, end);
@@ -240,7 +238,7 @@ void Stage::forward_task(int micro, const std::vector<Instruction>& list, const 
   const StageProgram& program = now_->stage.program;
   for (const int index : program.activations_in) wait_readable(index, micro);
   for (const int index : program.activations_out) wait_writable(index, micro);
-  on_edge([&] { staging_->wait(micro, batch); });
+  queue_beside([&] { staging_->wait(micro, batch); });
   run_task({Work::forward, micro, index_}, list, batch, training);
   for (const int index : program.activations_out) publish(index, micro);
   if (!training)

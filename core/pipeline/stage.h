@@ -146,7 +146,7 @@ class Stage {
   void each_mirrored(bool gradients, F&& f);
   /// What a task queues besides its instructions, on devices that queue; its error names the stage.
   template <class Work>
-  void on_edge(Work&& work) const {
+  void queue_beside(Work&& work) const {
     if (host_) return;
     try {
       work();

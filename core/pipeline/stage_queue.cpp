@@ -76,16 +76,16 @@ void Stage::finish(const MiniBatch& batch, bool training, std::span<double> sums
 
 void Stage::wait_readable(int index, int micro) const {
   edge(index).wait_readable(micro);
-  on_edge([&] { backend().wait(edge(index).filled(micro)); });
+  queue_beside([&] { backend().wait(edge(index).filled(micro)); });
 }
 
 void Stage::wait_writable(int index, int micro) const {
   edge(index).wait_writable(micro);
-  on_edge([&] { backend().wait(edge(index).freed(micro)); });
+  queue_beside([&] { backend().wait(edge(index).freed(micro)); });
 }
 
 void Stage::publish(int index, int micro) const {
-  on_edge([&] {
+  queue_beside([&] {
     const EdgePlan& of = now_->plan.edges[static_cast<size_t>(index)];
     const SlotBase& base = slots_[static_cast<size_t>(index)];
     if (!of.sent) return backend().record(edge(index).filled(micro));
@@ -99,7 +99,7 @@ void Stage::publish(int index, int micro) const {
 }
 
 void Stage::release(int index, int micro) const {
-  on_edge([&] { backend().record(edge(index).freed(micro)); });
+  queue_beside([&] { backend().record(edge(index).freed(micro)); });
   edge(index).release(micro);
 }
 

@@ -76,12 +76,13 @@ TEST_CASE("a device that breaks while it works ends the run with its status and 
 TEST_CASE("every call of a step may fail, at any time: the error comes out, no thread hangs") {
   for (const std::string call : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent", "cudaMemcpyPeerAsync"})
     for (const Failure failure : {Failure::once, Failure::sticky, Failure::lost})
-      for (const int64_t n : {1, 3, 9}) {
+      for (const int64_t n : {1, 2, 3, 4, 5, 9}) {
         base::ExitCode exit{};
         const std::string words = run_with(call, n, cudaErrorUnknown, -1, failure, &exit);
         CAPTURE(fmt::format("{} {} {}: {}", call, static_cast<int>(failure), n, words));
         CHECK(exit == base::ExitCode::device);
         CHECK(contains(words, "cudaErrorUnknown"));
+        CHECK(contains(words, "stage "));
       }
 }
 
