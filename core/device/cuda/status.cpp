@@ -10,6 +10,12 @@ namespace {
   throw base::DeviceError("cuda:{}: {} failed with {}", device, call, status);
 }
 
+/// What a library's status leaves out where it was the first to notice that the device is broken; or nothing.
+std::string and_cuda() {
+  const cudaError_t last = cudaGetLastError();
+  return last == cudaSuccess ? std::string() : ", " + text_of(last);
+}
+
 }  // namespace
 
 std::string text_of(cudaError_t status) { return fmt::format("{} ({})", cudaGetErrorName(status), cudaGetErrorString(status)); }
@@ -24,7 +30,7 @@ void check(cudaError_t status, const char* call, int device) {
 void check(cublasStatus_t status, const char* call, int device) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   fail(status == CUBLAS_STATUS_ALLOC_FAILED, call,
-       fmt::format("{} ({})", cublasGetStatusName(status), cublasGetStatusString(status)), device);
+       fmt::format("{} ({}){}", cublasGetStatusName(status), cublasGetStatusString(status), and_cuda()), device);
 }
 
 void check(cudnnStatus_t status, const char* call, int device) {
@@ -32,7 +38,7 @@ void check(cudnnStatus_t status, const char* call, int device) {
   char last[512] = "";
   cudnnGetLastErrorString(last, sizeof last);
   const bool memory = status == CUDNN_STATUS_ALLOC_FAILED || status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-  fail(memory, call, last[0] == 0 ? text_of(status) : fmt::format("{} ({})", text_of(status), last), device);
+  fail(memory, call, (last[0] == 0 ? text_of(status) : fmt::format("{} ({})", text_of(status), last)) + and_cuda(), device);
 }
 
 }  // namespace gpipe::device::cuda
