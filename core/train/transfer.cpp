@@ -3,14 +3,13 @@
 #include "core/base/fields.h"
 #include "core/base/files.h"
 #include "core/base/scalar.h"
+#include "core/device/functors/rounding.h"
 #include "core/train/parts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -67,21 +66,12 @@ T stored(const NamedTensor& tensor, size_t i) {
   return value;
 }
 
-/// IEEE half precision: 5 bits of exponent, 10 of fraction.
-float half(uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const float fraction = static_cast<float>(bits & 1023);
-  const float sign = (bits & 0x8000) != 0 ? -1.0F : 1.0F;
-  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
-  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
-}
-
 float number(const NamedTensor& tensor, size_t i) {
   switch (tensor.dtype) {
     case StoredType::f32: return stored<float>(tensor, i);
     case StoredType::f64: return static_cast<float>(stored<double>(tensor, i));
-    case StoredType::f16: return half(stored<uint16_t>(tensor, i));
-    case StoredType::bf16: return std::bit_cast<float>(static_cast<uint32_t>(stored<uint16_t>(tensor, i)) << 16);
+    case StoredType::f16: return device::F16::widen(stored<uint16_t>(tensor, i));
+    case StoredType::bf16: return device::Bf16::widen(stored<uint16_t>(tensor, i));
     default: throw base::BugError("tensor {} of type {} is no number", tensor.name, name_of(tensor.dtype));
   }
 }

@@ -58,6 +58,18 @@ pipeline::PipelineOptions pipeline_of(int64_t partitions, int64_t micro_batches,
   return options;
 }
 
+std::vector<device::Update> started(pipeline::Engine& engine) {
+  for (pipeline::StateTensor* tensor : engine.tensors())
+    if (tensor->spec != nullptr)
+      graph::initialise(*tensor->spec, tensor->name, 1,
+                        std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
+  engine.pack();
+  device::MomentumUpdate rule;
+  rule.common.learning_rate = 1e-3F;
+  rule.momentum = 0.9F;
+  return {engine.parameter_count(), rule};
+}
+
 Trial::Trial(const ModelSpec& spec, const pipeline::Plan& plan) : engine_(plan) {
   const int64_t batch = plan.micro_batches.mini_batch;
   const base::Philox random(1, base::Purpose::test);
@@ -73,15 +85,7 @@ Trial::Trial(const ModelSpec& spec, const pipeline::Plan& plan) : engine_(plan) 
   targets_.resize(spec.tokens() ? elements : static_cast<size_t>(batch));
   for (size_t i = 0; i < targets_.size(); ++i) targets_[i] = id(elements + i);
   results_.resize(static_cast<size_t>(2 * batch));
-  for (pipeline::StateTensor* tensor : engine_.tensors())
-    if (tensor->spec != nullptr)
-      graph::initialise(*tensor->spec, tensor->name, 1,
-                        std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
-  engine_.pack();
-  device::MomentumUpdate rule;
-  rule.common.learning_rate = 1e-3F;
-  rule.momentum = 0.9F;
-  rules_.assign(engine_.parameter_count(), rule);
+  rules_ = started(engine_);
 }
 
 pipeline::MiniBatch Trial::batch() {

@@ -48,6 +48,9 @@ class Trial {
   int64_t steps_ = 0;
 };
 
+/// Fresh parameters into the engine, and SGD with momentum for each of them.
+std::vector<device::Update> started(pipeline::Engine& engine);
+
 constexpr int k_slots = 1;       // of the optimizer
 constexpr int64_t k_bytes = 12;  // of a parameter: weight, gradient and slot
 constexpr int64_t k_mebi = 1 << 20;

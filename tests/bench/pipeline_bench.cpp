@@ -3,10 +3,10 @@
 #include "app/yaml_tree.h"
 #include "core/base/rng.h"
 #include "core/graph/builder.h"
-#include "core/graph/init.h"
 #include "core/pipeline/engine.h"
 #include "layers/composite_types.h"
 #include "layers/layer_types.h"
+#include "tests/bench/model.h"
 
 #include <fmt/format.h>
 
@@ -36,15 +36,7 @@ class Bench {
     const base::Philox random(1, base::Purpose::test);
     for (size_t i = 0; i < input_.size(); ++i) input_[i] = random.uniform(i) - 0.5F;
     for (size_t i = 0; i < target_.size(); ++i) target_[i] = static_cast<int32_t>(random.below(i, 10));
-    for (pipeline::StateTensor* tensor : engine_.tensors())
-      if (tensor->spec != nullptr)
-        graph::initialise(*tensor->spec, tensor->name, 1,
-                          std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
-    engine_.pack();
-    device::MomentumUpdate rule;
-    rule.common.learning_rate = 1e-3F;
-    rule.momentum = 0.9F;
-    rules_.assign(engine_.parameter_count(), rule);
+    rules_ = bench::started(engine_);
   }
 
   double step() {
