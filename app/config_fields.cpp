@@ -71,6 +71,10 @@ base::FieldSet<PipelineOptions> pipeline_fields(const Catalog& catalog) {
   f.add("devices", &PipelineOptions::devices)
       .help("a list with the GPU of each stage's device, as in [0, 1]; none: the stages share all GPUs evenly, in order")
       .raw_schema(R"({"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]})");
+  f.add("transfer_timeout", &PipelineOptions::transfer_timeout)
+      .range(1, 1e6)
+      .unit("seconds")
+      .help("how long what one GPU sends another by NCCL may take, once all before it is done; then the run ends with 7");
   return f;
 }
 

@@ -1,7 +1,7 @@
 # The CUDA leaf, core/device/cuda. Defines GPIPE_LEAF, the library that programs link for open_cuda and its kin: gpipe_load_cuda,
 # which loads the leaf when it is wanted, or gpipe_no_cuda where CUDA is not wanted or not found. All are object libraries,
 # because gpipe_core calls into them and they into gpipe_core.
-set(GPIPE_CUDA AUTO CACHE STRING "AUTO: build for NVIDIA GPUs if nvcc, cuBLAS and cuDNN are found; ON: they must be; OFF: do not")
+set(GPIPE_CUDA AUTO CACHE STRING "AUTO: build for NVIDIA GPUs if nvcc, cuBLAS, cuDNN and NCCL are found; ON: they must be; OFF: do not")
 set(GPIPE_CUDA_ARCHITECTURES "80;90" CACHE STRING "Compute capabilities to build kernels for: A100 and H100/H200 by default")
 
 add_library(gpipe_no_cuda OBJECT core/device/no_cuda.cpp)
@@ -18,12 +18,16 @@ function(gpipe_find_cuda missing)
   find_package(CUDAToolkit QUIET)
   find_library(GPIPE_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
   find_path(GPIPE_CUDNN_INCLUDE cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(GPIPE_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  find_path(GPIPE_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(NOT CMAKE_CUDA_COMPILER)
     set(${missing} "nvcc" PARENT_SCOPE)
   elseif(NOT TARGET CUDA::cudart_static OR NOT TARGET CUDA::cublasLt)
     set(${missing} "the CUDA toolkit's libraries" PARENT_SCOPE)
   elseif(NOT GPIPE_CUDNN_LIBRARY OR NOT GPIPE_CUDNN_INCLUDE)
     set(${missing} "cuDNN" PARENT_SCOPE)
+  elseif(NOT GPIPE_NCCL_LIBRARY OR NOT GPIPE_NCCL_INCLUDE)
+    set(${missing} "NCCL" PARENT_SCOPE)
   else()
     set(${missing} "" PARENT_SCOPE)
   endif()
@@ -47,9 +51,9 @@ if(GPIPE_CUDA)
     find_package(CUDAToolkit REQUIRED)
     file(GLOB cuda_sources CONFIGURE_DEPENDS core/device/cuda/*.cpp core/device/cuda/*.cu)
     add_library(gpipe_cuda OBJECT ${cuda_sources})
-    target_include_directories(gpipe_cuda SYSTEM PUBLIC ${GPIPE_CUDNN_INCLUDE})
-    target_link_libraries(gpipe_cuda
-      PUBLIC gpipe_core CUDA::cudart_static CUDA::cublas CUDA::cublasLt ${GPIPE_CUDNN_LIBRARY} PRIVATE gpipe_warnings)
+    target_include_directories(gpipe_cuda SYSTEM PUBLIC ${GPIPE_CUDNN_INCLUDE} ${GPIPE_NCCL_INCLUDE})
+    set(cuda_libraries CUDA::cudart_static CUDA::cublas CUDA::cublasLt ${GPIPE_CUDNN_LIBRARY} ${GPIPE_NCCL_LIBRARY})
+    target_link_libraries(gpipe_cuda PUBLIC gpipe_core ${cuda_libraries} PRIVATE gpipe_warnings)
     # --fmad=false: a * b + c is rounded twice, as on the CPU, so that functors give the same bits on both; what kernels of ours
     # do waits for memory, not for arithmetic. FMT_USE_CONSTEXPR: fmt 9 turns constexpr off for nvcc, which C++20 then trips over.
     target_compile_options(gpipe_cuda PRIVATE
@@ -61,7 +65,7 @@ if(GPIPE_CUDA)
     set_target_properties(gpipe_cuda_module PROPERTIES OUTPUT_NAME gpipe_cuda LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
       LINKER_LANGUAGE CXX)
     target_link_options(gpipe_cuda_module PRIVATE -Wl,-Bsymbolic-functions)  # open_cuda is the program's loader, too
-    target_link_libraries(gpipe_cuda_module PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt ${GPIPE_CUDNN_LIBRARY})
+    target_link_libraries(gpipe_cuda_module PRIVATE ${cuda_libraries})
     add_library(gpipe_load_cuda OBJECT core/device/load_cuda.cpp)
     target_link_libraries(gpipe_load_cuda PUBLIC gpipe_core ${CMAKE_DL_LIBS} PRIVATE gpipe_warnings)
     target_link_options(gpipe_load_cuda INTERFACE -rdynamic "-Wl,-rpath,${CMAKE_BINARY_DIR}")

@@ -19,6 +19,8 @@
 namespace gpipe::device {
 
 class Algorithms;
+class Comm;
+struct GroupId;
 
 struct DeviceInfo {
   std::string kind;          // "cpu", "cuda"
@@ -75,7 +77,9 @@ class Backend {
   virtual void upload(const std::byte* from, const TensorView& to, Event& done) = 0;
   /// In the queue; `to` is pinned and may be read after synchronize().
   virtual void download(const TensorView& from, std::byte* to) = 0;
-  /// To memory of a device that this one does not reach: on the copy queue, after the queue so far; then `done`.
+  /// Makes ready for send() to and receive() from a device that this one does not reach: the first of them takes long otherwise.
+  virtual void connect(const Backend& other) = 0;
+  /// To memory of a device that this one does not reach: beside the queue, after the queue so far; then `done`.
   virtual void send(const TensorView& from, const Backend& receiver, std::byte* to, Event& done) = 0;
   /// In the queue: copies from memory of `owner`, which is idle and may be this device.
   virtual void receive(const Backend& owner, const TensorView& from, const TensorView& to) = 0;
@@ -83,6 +87,11 @@ class Backend {
   virtual bool reaches(const Backend& other) const = 0;
   /// The host waits for all work so far. Throws what went wrong in it; on a host device nothing is left to wait for.
   virtual void synchronize() = 0;
+
+  /// For a new group of devices of this kind (comm.h). ConfigError where the kind has no groups.
+  virtual GroupId make_group() const = 0;
+  /// Becomes member `rank` of `size`; returns when all have joined. PeerError when they have not in time.
+  virtual std::unique_ptr<Comm> join(const GroupId& id, int rank, int size) = 0;
 
   virtual std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec&, const Batches&) = 0;
   virtual std::unique_ptr<WeightedOp> transposed_convolution(const TransposedConvolutionSpec&, const Batches&) = 0;
@@ -121,6 +130,7 @@ struct BackendOptions {
   std::vector<int> cores;  // to bind the team to; empty: not bound
   Precision precision = Precision::f32;
   std::shared_ptr<Algorithms> algorithms = {};  // of the run; null: the library's suggestions, deterministic ones alone
+  double transfer_timeout = 600;                // seconds that work between devices may take once its stream has come to it
 };
 
 /// "cpu" or "cuda:0". Throws DeviceError (exit 9) when the device is not there, ConfigError for a precision it has not.

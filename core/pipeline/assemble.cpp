@@ -80,7 +80,7 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
     backends.push_back(
         device::open_backend(plan.devices.names[static_cast<size_t>(device)],
                              {threads, options.bind_threads ? cores_of_device(device, devices, threads) : std::vector<int>{},
-                              options.precision, options.algorithms}));
+                              options.precision, options.algorithms, options.transfer_timeout}));
   for (int index = 0; index < plan.schedule.stages; ++index) {
     StagePlan& stage = plan.stages.emplace_back();
     stage.first_node = plan.boundaries[static_cast<size_t>(index)];

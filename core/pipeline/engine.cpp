@@ -66,7 +66,13 @@ Engine::Engine(const Plan& plan)
     while (node >= plan.stages[stage].last_node) ++stage;
     return stage;
   };
-  for (const graph::Tie& tie : plan.network.ties) ties_.push_back({tie, stage_of(tie.owner_node), stage_of(tie.user_node)});
+  for (const graph::Tie& tie : plan.network.ties) {
+    const PlacedTie& placed = ties_.emplace_back(tie, stage_of(tie.owner_node), stage_of(tie.user_node));
+    device::Backend &owner = *plan.stages[placed.owner].backend, &user = *plan.stages[placed.user].backend;
+    if (owner.reaches(user)) continue;
+    owner.connect(user);  // for gradients
+    user.connect(owner);  // for the parameter
+  }
   for (const graph::Node& node : plan.network.nodes)
     if (node.is_loss && &node != &plan.network.nodes.back()) auxiliary_weights_.push_back(node.loss_weight);
   sums_of_squares_.assign(parameter_count_, 0.0);
@@ -91,6 +97,7 @@ void Engine::open_edges() {
     const EdgePlan& edge = plan_.edges[index];
     const auto from = static_cast<size_t>(edge.from), to = static_cast<size_t>(edge.to);
     edges_[index].open(edge.slots, *plan_.stages[from].backend, *plan_.stages[to].backend);
+    if (edge.sent) plan_.stages[from].backend->connect(*plan_.stages[to].backend);
     std::byte* const received = stages_[to]->memory() + edge.offset;
     slots[to][index] = {received, nullptr};
     slots[from][index] =

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/tree.h"
-#include "core/device/precision.h"
+#include "core/device/backend.h"
 #include "core/pipeline/partition.h"
 
 #include <array>
@@ -38,6 +38,7 @@ struct PipelineOptions {
   bool bind_threads = true;    // to cores, when there are enough for all stages
   std::string device = "cpu";  // cpu | cuda
   base::Tree devices;          // of cuda: null, or a list with the index of the GPU of each device of the pipeline
+  double transfer_timeout = device::BackendOptions{}.transfer_timeout;
   device::Precision precision = device::Precision::f32;  // train.precision
   std::shared_ptr<device::Algorithms> algorithms;        // of all devices of the run; null: as BackendOptions says
   bool search = false;                                   // take what core/pipeline/search.h finds fastest

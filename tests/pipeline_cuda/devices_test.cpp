@@ -53,7 +53,8 @@ void check_every_place(const test::SmallRun& run, int nodes) {
         const auto o = test::on_gpus(gpus, partitions, 4, policy, schedule.name);
         CAPTURE(
             fmt::format("{} K={} GPUs={} policy={} seed={}", schedule.name, partitions, gpus, static_cast<int>(policy), seed));
-        emulated::reset({.devices = gpus, .seed = seed, .delay_us = 5});
+        // Each time with copies or by NCCL, in turn; by NCCL if there is but one more GPU.
+        emulated::reset({.devices = gpus, .seed = seed, .delay_us = 5, .peers = gpus > 2 && seed % 4 < 2});
         if (gpus > device::count_devices("cuda")) continue;  // of real ones
         ++seed;
         test::RunBits bits;

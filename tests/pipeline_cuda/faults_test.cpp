@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cuda_runtime_api.h>
+#include <nccl.h>
 
 using namespace gpipe;
 using emulated::Failure;
@@ -17,8 +18,9 @@ namespace {
 const test::SmallRun k_run{test::k_residual_network, {7, 6, 3}};
 
 /// Three steps of two stages on two GPUs, with a fault set when the first step is done; the error's words, or "".
-std::string run_with(const std::string& call, int64_t n, int code, int device, Failure failure, base::ExitCode* exit) {
-  emulated::reset({.devices = 2, .delay_us = 0});
+std::string run_with(const std::string& call, int64_t n, int code, int device, Failure failure, base::ExitCode* exit,
+                     bool peers = true) {
+  emulated::reset({.devices = 2, .delay_us = 0, .peers = peers, .nccl_timeout_s = 1000});
   const auto network = test::network_of(k_run);
   auto o = test::options(2, 4, pipeline::Rematerialize::full, "1f1b");
   o.device = "cuda";
@@ -82,6 +84,31 @@ TEST_CASE("every call of a step may fail, at any time: the error comes out, no t
         CAPTURE(fmt::format("{} {} {}: {}", call, static_cast<int>(failure), n, words));
         CHECK(exit == base::ExitCode::device);
         CHECK(contains(words, "cudaErrorUnknown"));
+        CHECK(contains(words, "stage "));
+      }
+}
+
+TEST_CASE("whatever of NCCL's calls fails between GPUs that do not see each other: the error comes out, no thread hangs") {
+  for (const std::string call : {"ncclSend", "ncclRecv", "ncclGroupEnd", "ncclCommGetAsyncError"})
+    for (const int64_t n : {1, 2, 3, 9}) {
+      base::ExitCode exit{};
+      const std::string words = run_with(call, n, ncclSystemError, -1, Failure::once, &exit, false);
+      CAPTURE(fmt::format("{} {}: {}", call, n, words));
+      CHECK(exit == base::ExitCode::device);
+      CHECK(contains(words, "unhandled system error"));
+      CHECK(contains(words, "stage "));
+    }
+}
+
+TEST_CASE("a GPU that breaks while another waits for it by NCCL ends the run") {
+  for (const Failure failure : {Failure::sticky, Failure::asynchronous, Failure::lost})
+    for (const int device : {0, 1})
+      for (const int64_t n : {1, 20, 45}) {
+        base::ExitCode exit{};
+        const std::string words = run_with("gpipe_emulated_launch", n, cudaErrorIllegalAddress, device, failure, &exit, false);
+        CAPTURE(fmt::format("{} {} {}: {}", static_cast<int>(failure), device, n, words));
+        CHECK(exit == base::ExitCode::device);
+        CHECK(contains(words, "cudaErrorIllegalAddress"));
         CHECK(contains(words, "stage "));
       }
 }

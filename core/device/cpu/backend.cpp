@@ -1,6 +1,8 @@
 // The CPU leaf: a device is a group of cores with one OpenMP team, ops are oneDNN's or our own loops.
 #include "core/device/backend.h"
 
+#include "core/base/error.h"
+#include "core/device/comm.h"
 #include "core/device/cpu/memory.h"
 #include "core/device/cpu/ops.h"
 #include "core/device/leaves.h"
@@ -36,6 +38,8 @@ std::string library_of(Precision precision) {
   return precision == Precision::f32 ? library_name() : fmt::format("{} in {}", library_name(), name_of(precision));
 }
 
+base::ConfigError no_groups() { return base::ConfigError("CPUs form no groups of devices; GPUs do, device: cuda"); }
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const BackendOptions& options)
@@ -57,10 +61,14 @@ class CpuBackend final : public Backend {
   double seconds_between(const Event&, const Event&) override { return 0; }
   void upload(const std::byte* from, const TensorView& to, Event&) override { std::memcpy(to.data, from, to.bytes()); }
   void download(const TensorView& from, std::byte* to) override { std::memcpy(to, from.data, from.bytes()); }
+  void connect(const Backend&) override {}
   void send(const TensorView& from, const Backend&, std::byte* to, Event&) override { std::memcpy(to, from.data, from.bytes()); }
   void receive(const Backend&, const TensorView& from, const TensorView& to) override { copy(from, to); }
   bool reaches(const Backend& other) const override { return other.is_host(); }
   void synchronize() override {}
+
+  GroupId make_group() const override { throw no_groups(); }
+  std::unique_ptr<Comm> join(const GroupId&, int, int) override { throw no_groups(); }
 
   std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec& spec, const Batches& batches) override {
     const cpu::PlanningScope scope(team_);

@@ -3,35 +3,17 @@
 
 #include "core/base/error.h"
 #include "core/device/cuda/context.h"
+#include "core/device/cuda/event.h"
 #include "core/device/cuda/ops.h"
+#include "core/device/cuda/transfers.h"
 #include "core/device/leaves.h"
-
-#include <set>
 
 namespace gpipe::device {
 namespace {
 
 using cuda::check;
-
-class CudaEvent final : public Event {
- public:
-  explicit CudaEvent(int device)
-      : device_(device),
-        handle_(cuda::make<cuda::EventHandle>(cudaEventCreateWithFlags, "cudaEventCreateWithFlags", device,
-                                              unsigned{cudaEventDefault})) {}
-  ~CudaEvent() override { cudaSetDevice(device_); }
-  cudaEvent_t get() const { return handle_.get(); }
-
- private:
-  int device_;
-  cuda::EventHandle handle_;
-};
-
-const CudaEvent& own(const Event& event) {
-  const auto* mine = dynamic_cast<const CudaEvent*>(&event);
-  GP_CHECK(mine != nullptr);
-  return *mine;
-}
+using cuda::CudaEvent;
+using cuda::own;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -60,7 +42,8 @@ class CudaBackend final : public Backend {
   CudaBackend(int device, const BackendOptions& options)
       : info_(info_of(device, options.precision)),
         context_(device, options.precision, options.algorithms, info_.name + ", " + info_.library),
-        queue_(context_.queue()) {}
+        queue_(context_.queue()),
+        transfers_(context_, options.transfer_timeout) {}
 
   const DeviceInfo& info() const override { return info_; }
   bool is_host() const override { return false; }
@@ -81,12 +64,12 @@ class CudaBackend final : public Backend {
   void record(Event& event) override { record_on(context_.compute(), event); }
   void wait(const Event& event) override {
     queue_.use();
-    check(cudaStreamWaitEvent(context_.compute(), own(event).get(), 0), "cudaStreamWaitEvent", device());
+    check(cudaStreamWaitEvent(context_.compute(), own(event), 0), "cudaStreamWaitEvent", device());
   }
   double seconds_between(const Event& start, const Event& end) override {
     queue_.use();
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, own(start).get(), own(end).get()), "cudaEventElapsedTime", device());
+    check(cudaEventElapsedTime(&milliseconds, own(start), own(end)), "cudaEventElapsedTime", device());
     return static_cast<double>(milliseconds) / 1000;
   }
   void upload(const std::byte* from, const TensorView& to, Event& done) override {
@@ -98,29 +81,26 @@ class CudaBackend final : public Backend {
     queue_.use();
     check(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToHost, context_.compute()), "cudaMemcpyAsync", device());
   }
+  void connect(const Backend& other) override { transfers_.connect(device_of(other)); }
   void send(const TensorView& from, const Backend& receiver, std::byte* to, Event& done) override {
-    queue_.use();
-    reach(device_of(receiver));
-    if (!ready_) ready_ = std::make_unique<CudaEvent>(device());
-    record(*ready_);
-    check(cudaStreamWaitEvent(context_.copies(), ready_->get(), 0), "cudaStreamWaitEvent", device());
-    check(cudaMemcpyPeerAsync(to, device_of(receiver), from.data, device(), from.bytes(), context_.copies()),
-          "cudaMemcpyPeerAsync", device());
-    record_on(context_.copies(), done);
+    transfers_.send(from, device_of(receiver), to, own(done));
   }
   void receive(const Backend& owner, const TensorView& from, const TensorView& to) override {
     GP_CHECK_EQ(from.bytes(), to.bytes());
     if (reaches(owner)) return copy(from, to);
-    queue_.use();
-    reach(device_of(owner));
-    check(cudaMemcpyPeerAsync(to.data, device(), from.data, device_of(owner), to.bytes(), context_.compute()),
-          "cudaMemcpyPeerAsync", device());
+    transfers_.receive(device_of(owner), from, to);
   }
   bool reaches(const Backend& other) const override {
     const auto* mine = dynamic_cast<const CudaBackend*>(&other);
     return mine != nullptr && mine->device() == device();
   }
-  void synchronize() override { context_.synchronize(); }
+  void synchronize() override {
+    context_.synchronize();
+    transfers_.check();
+  }
+
+  GroupId make_group() const override { return cuda::make_group(device()); }
+  std::unique_ptr<Comm> join(const GroupId& id, int rank, int size) override { return transfers_.join(id, rank, size); }
 
   std::unique_ptr<WeightedOp> convolution(const ConvolutionSpec& spec, const Batches& batches) override {
     return cuda::make_convolution(spec, batches, context_);
@@ -168,28 +148,15 @@ class CudaBackend final : public Backend {
     GP_CHECK(mine != nullptr);
     return mine->device();
   }
-  // Copies between GPUs go straight from one to the other where they can; else, by way of the host, they work too.
-  void reach(int other) {
-    if (other == device() || !peers_.insert(other).second) return;
-    int can = 0;
-    check(cudaDeviceCanAccessPeer(&can, device(), other), "cudaDeviceCanAccessPeer", device());
-    if (can == 0) return;
-    const cudaError_t status = cudaDeviceEnablePeerAccess(other, 0);
-    if (status == cudaErrorPeerAccessAlreadyEnabled)
-      cudaGetLastError();  // by another device of the pipeline on this GPU
-    else
-      check(status, "cudaDeviceEnablePeerAccess", device());
-  }
   void record_on(cudaStream_t stream, Event& event) const {
     queue_.use();
-    check(cudaEventRecord(own(event).get(), stream), "cudaEventRecord", device());
+    check(cudaEventRecord(own(event), stream), "cudaEventRecord", device());
   }
 
   DeviceInfo info_;
   cuda::Context context_;
   const cuda::Queue& queue_;
-  std::unique_ptr<CudaEvent> ready_;  // of send()
-  std::set<int> peers_;               // GPUs that reach() was asked for
+  cuda::Transfers transfers_;
 };
 
 /// How many GPUs there are; with none, one sentence that says why.

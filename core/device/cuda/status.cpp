@@ -11,7 +11,8 @@ namespace {
 }
 
 /// What a library's status leaves out where it was the first to notice that the device is broken; or nothing.
-std::string and_cuda() {
+std::string and_cuda(int device) {
+  cudaSetDevice(device);
   const cudaError_t last = cudaGetLastError();
   return last == cudaSuccess ? std::string() : ", " + text_of(last);
 }
@@ -30,7 +31,7 @@ void check(cudaError_t status, const char* call, int device) {
 void check(cublasStatus_t status, const char* call, int device) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   fail(status == CUBLAS_STATUS_ALLOC_FAILED, call,
-       fmt::format("{} ({}){}", cublasGetStatusName(status), cublasGetStatusString(status), and_cuda()), device);
+       fmt::format("{} ({}){}", cublasGetStatusName(status), cublasGetStatusString(status), and_cuda(device)), device);
 }
 
 void check(cudnnStatus_t status, const char* call, int device) {
@@ -38,7 +39,18 @@ void check(cudnnStatus_t status, const char* call, int device) {
   char last[512] = "";
   cudnnGetLastErrorString(last, sizeof last);
   const bool memory = status == CUDNN_STATUS_ALLOC_FAILED || status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-  fail(memory, call, (last[0] == 0 ? text_of(status) : fmt::format("{} ({})", text_of(status), last)) + and_cuda(), device);
+  fail(memory, call, (last[0] == 0 ? text_of(status) : fmt::format("{} ({})", text_of(status), last)) + and_cuda(device), device);
+}
+
+void check(ncclResult_t status, const char* call, int device) {
+  if (status == ncclSuccess) return;
+  const char* last = ncclGetLastError(nullptr);
+  const std::string words =
+      fmt::format("{}{}{}", ncclGetErrorString(status), last == nullptr || *last == 0 ? "" : ": ", last == nullptr ? "" : last) +
+      and_cuda(device);
+  if (status == ncclRemoteError) throw base::PeerError("cuda:{}: a peer was lost: {} failed with {}", device, call, words);
+  const char* advice = status == ncclSystemError ? "; NCCL_DEBUG=INFO says more; in a container /dev/shm may be too small" : "";
+  throw base::DeviceError("cuda:{}: {} failed with {}{}", device, call, words, advice);
 }
 
 }  // namespace gpipe::device::cuda
