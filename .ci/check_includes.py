@@ -12,6 +12,7 @@ ROOMS = {
     'core/device/functors': ['core/base'],
     'core/device/cpu': ['core/base', 'core/tensor', 'core/device'],
     'core/device/cuda': ['core/base', 'core/tensor', 'core/device'],
+    'core/device/mpi': ['core/base', 'core/device'],
     'core/graph': ['core/base', 'core/tensor', 'core/device'],
     'core/pipeline': ['core/base', 'core/tensor', 'core/device', 'core/graph'],
     'core/train': ['core/base', 'core/tensor', 'core/device', 'core/graph', 'core/pipeline'],
@@ -25,6 +26,7 @@ VENDORS = [
     (r'dnnl|oneapi', ['core/device/cpu']),
     (r'cuda|cudnn|cublas|nccl', ['core/device/cuda']),
     (r'omp\.h', ['core/device/cpu']),
+    (r'mpi\.h', ['core/device/mpi']),
     (r'yaml-cpp', ['app']),
     (r'CLI/', ['app']),
     (r'graphviz/', ['app']),
@@ -42,7 +44,7 @@ def allowed(room, target):
     own = room_of(target)
     if own == room or any(target == name or target.startswith(name + '/') for name in [room] + ROOMS[room]):
         # A leaf of the device room is nobody's to name.
-        return not (own in ('core/device/cpu', 'core/device/cuda') and room not in (own, 'tests'))
+        return not (own in ('core/device/cpu', 'core/device/cuda', 'core/device/mpi') and room not in (own, 'tests'))
     return False
 
 

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <sched.h>
 
 namespace gpipe::app {
 namespace {
@@ -39,15 +38,10 @@ nlohmann::json memory_json(const pipeline::StageMemory& memory) {
 
 }  // namespace
 
-int usable_cores() {
-  cpu_set_t allowed;
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
-}
-
 PlanPage::PlanPage(const Composition& composition)
     : c_(composition), plan_(*composition.plan), prediction_(pipeline::predict(plan_)) {
   if (const std::string misfit = pipeline::misfit_words(plan_); !misfit.empty()) warnings_.push_back(misfit);
-  const auto words = pipeline::advice({plan_, prediction_, usable_cores()});
+  const auto words = pipeline::advice({plan_, prediction_, pipeline::usable_cores(plan_.options)});
   warnings_.insert(warnings_.end(), words.begin(), words.end());
   if (plan_.buckets() > 1) plan_buckets();
 }
@@ -59,8 +53,9 @@ void PlanPage::plan_buckets() {
   for (int index = 0; index < plan_.buckets(); ++index) {
     const pipeline::Plan& plan = plan_.bucket(index);
     const pipeline::Prediction step = pipeline::predict(plan);
-    buckets_.push_back({spec.bucket(index), batches[static_cast<size_t>(index)],
-                        std::max(step.step_seconds(), pipeline::least_seconds(plan, step, usable_cores()))});
+    buckets_.push_back(
+        {spec.bucket(index), batches[static_cast<size_t>(index)],
+         std::max(step.step_seconds(), pipeline::least_seconds(plan, step, pipeline::usable_cores(plan_.options)))});
     if (buckets_.back().batches == 0)
       warnings_.push_back(
           fmt::format("no mini-batch is of the bucket {}, {}: no training sample fits into it and no narrower one"
@@ -82,7 +77,7 @@ double PlanPage::step_seconds() const {
   if (!buckets_.empty())
     return std::accumulate(buckets_.begin(), buckets_.end(), 0.0,
                            [&](double sum, const Bucket& b) { return sum + share(b) * b.step_seconds; });
-  return std::max(prediction_.step_seconds(), pipeline::least_seconds(plan_, prediction_, usable_cores()));
+  return std::max(prediction_.step_seconds(), pipeline::least_seconds(plan_, prediction_, pipeline::usable_cores(plan_.options)));
 }
 
 double PlanPage::median_step_seconds() const {

@@ -57,9 +57,6 @@ class PlanPage {
   std::vector<std::string> warnings_;
 };
 
-/// How many processors this process may use.
-int usable_cores();
-
 /// The `pipeline:` section of a configuration that makes a run as `options` say, in YAML.
 std::string pipeline_yaml(const pipeline::PipelineOptions& options);
 

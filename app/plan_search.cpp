@@ -82,7 +82,7 @@ std::string nothing_fits(const Composition& c, const Candidate& nearest) {
 SearchOutcome search_pipeline(const Composition& c, bool measured) {
   const pipeline::PipelineOptions& options = c.config.pipeline;
   SearchOutcome outcome;
-  const auto served = usable_cores() / static_cast<int>(options.threads);
+  const auto served = pipeline::usable_cores(options) / static_cast<int>(options.threads);
   outcome.devices = options.partitions > 1 ? static_cast<int>(options.partitions) : std::max(1, served);
   pipeline::SearchRequest request{
       *c.network, options, c.config.train.batch_size, static_cast<int>(c.optimizer->slots().size()), outcome.devices, {}, {}};
@@ -122,8 +122,9 @@ std::string search_text(const Composition& c, const SearchOutcome& outcome) {
       "same K and M beats in time and memory (times {}):",
       outcome.candidates.size(), outcome.devices, outcome.devices == 1 ? "" : "s", c.config.pipeline.threads,
       c.config.pipeline.threads == 1 ? "" : "s", fitting, outcome.profiles.empty() ? c.costs_from : "measured here for each M");
-  if (outcome.devices * c.config.pipeline.threads > usable_cores())
-    text += fmt::format(" Threads share {} cores: no step is taken as shorter than all work on these.", usable_cores());
+  if (outcome.devices * c.config.pipeline.threads > pipeline::usable_cores(c.config.pipeline))
+    text += fmt::format(" Threads share {} cores: no step is taken as shorter than all work on these.",
+                        pipeline::usable_cores(c.config.pipeline));
   return fmt::format("{}\n\n{}\nThe first as a configuration has it:\n\n{}\n{}\n", base::wrap(text, 110), table.text(),
                      write_yaml(yaml), base::wrap(about_micro_batches(c), 110));
 }

@@ -1,6 +1,7 @@
 #include "app/session.h"
 
 #include "app/plan_search.h"
+#include "app/processes.h"
 #include "core/base/scalar.h"
 #include "core/base/text.h"
 #include "core/graph/init.h"
@@ -39,11 +40,9 @@ device::Algorithms::Choices known_algorithms(const Command& command, const RunCo
   return known;
 }
 
-}  // namespace
-
-std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog) {
+/// Of process 0, or the only one.
+std::unique_ptr<Composition> lead(const Command& command, const Catalog& catalog, RunConfig config) {
   const bool measured = command.profile || !command.profile_from.empty();
-  RunConfig config = load_run_config(command.config_file, command.overrides, catalog);
   ProfileFile profile;
   if (!command.profile_from.empty()) profile = read_profile_file(command.profile_from);
   using device::Algorithms;
@@ -78,7 +77,40 @@ std::unique_ptr<Composition> open_session(const Command& command, const Catalog&
   return composition;
 }
 
+/// Of another one: with what process 0 found.
+std::unique_ptr<Composition> follow(RunConfig config, device::Peers& peers) {
+  Findings found = hear_findings(peers);
+  config.pipeline.device_memory = found.device_memory;
+  config.pipeline.algorithms = std::make_shared<device::Algorithms>(device::Algorithms::Rule::suggested,
+                                                                    config.train.deterministic, std::move(found.algorithms));
+  auto composition = compose(std::move(config), false);
+  composition->peaks = found.peaks;
+  composition->profile = std::move(found.profile);
+  composition->plan = plan_with(*composition, composition->config.pipeline);
+  return composition;
+}
+
+}  // namespace
+
+std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog,
+                                          const std::shared_ptr<device::Peers>& peers) {
+  RunConfig config = load_run_config(command.config_file, command.overrides, catalog);
+  if (!peers && device::launched_processes() > 1)
+    throw base::ConfigError("{} runs in one process, {} were started; leave out mpirun", command.verb,
+                            device::launched_processes());
+  if (!peers) return lead(command, catalog, std::move(config));
+  require_shared_run(command, config, *peers);
+  peers->set_timeout(config.pipeline.transfer_timeout);
+  config.pipeline.peers = peers;
+  const bool leads = peers->rank() == 0;
+  auto composition = leads ? lead(command, catalog, std::move(config)) : follow(std::move(config), *peers);
+  if (leads) tell_findings(*composition, *peers);
+  check_same_plan(*composition->plan, *peers);
+  return composition;
+}
+
 pipeline::PipelineOptions unpiped(pipeline::PipelineOptions options) {
+  options.peers = nullptr;
   options.partitions = 1;
   options.balance = {};
   options.speeds = {};

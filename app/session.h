@@ -13,8 +13,9 @@
 namespace gpipe::app {
 
 /// Configuration, data, network and plan of a command; with --profile or --profile-from balanced by measured costs. Warnings go
-/// to stderr.
-std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog);
+/// to stderr. `peers`: of a run in several processes, which all call this; process 0 alone measures and warns.
+std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog,
+                                          const std::shared_ptr<device::Peers>& peers = nullptr);
 
 /// One mini-batch of training data, held by its loader, and the arrays that go with it.
 class FirstBatch {

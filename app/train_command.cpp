@@ -3,6 +3,7 @@
 #include "app/commands.h"
 #include "app/observers.h"
 #include "app/plan_page.h"
+#include "app/processes.h"
 #include "app/run_record.h"
 #include "app/session.h"
 #include "app/signals.h"
@@ -39,6 +40,7 @@ class Run {
   base::ExitCode go(RunRecord& record, const train::Transfer* transfer) {
     std::optional<train::Newest> from;
     if (command_.resume) from = train::find_newest(folder_.checkpoints());
+    if (from && c_->config.pipeline.peers) c_->config.pipeline.peers->broadcast(from->checkpoint.folder);
     const train::RunFacts facts = facts_of(*c_, from ? from->checkpoint.run : train::new_run_id());
     train::RunSaver saver(base::real_files(), folder_.checkpoints(), engine_, *c_->optimizer, facts, c_->config.checkpoint);
     train::Trainer trainer({engine_, data_, validation_.get(), *c_->optimizer, *c_->rate, c_->config.train, c_->config.checkpoint,
@@ -127,36 +129,57 @@ class Run {
   std::unique_ptr<train::Loader> validation_;
 };
 
-}  // namespace
+/// The run of one process, or of process 0 of several.
+int lead(const Command& command, const Catalog& catalog, const Composition& composition, const PlanPage& page,
+         const train::Transfer* transfer) {
+  RunFolder folder(command.resume_from.empty() ? composition.config.output_folder() : command.resume_from,
+                   command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh);
+  RunRecord record(command, composition, page, folder);
+  try {
+    Run run(command, catalog, composition, page, folder);
+    return static_cast<int>(run.go(record, transfer));
+  } catch (...) {
+    record.failed(std::current_exception(), nullptr);
+    throw;
+  }
+}
 
-int run_train(const Command& command, const Catalog& catalog) {
-  install_signal_handlers();
-  auto composition = open_session(command, catalog);
+int train_in(const Command& command, const Catalog& catalog, const std::shared_ptr<device::Peers>& peers) {
+  auto composition = open_session(command, catalog, peers);
+  const bool leads = !peers || peers->rank() == 0;
   const PlanPage page(*composition);
   require_fit(*composition->plan);
-  if (!command.quiet) {
+  if (!command.quiet && leads) {
     fmt::print("training data: {}\n", composition->data.train->describe());
     if (composition->data.validation) fmt::print("validation data: {}\n", composition->data.validation->describe());
     fmt::print("\n{}\n{}\n", layer_table(*composition->network), page.text());
   }
   if (command.dry_run) {
-    if (command.json) fmt::print("{}\n", page.json().dump());
+    if (command.json && leads) fmt::print("{}\n", page.json().dump());
     return 0;
   }
   std::optional<train::Transfer> transfer;
   if (composition->init_from && !command.resume) {
     transfer.emplace(*composition->init_from, *composition->network);
-    if (!command.quiet) fmt::print("starting from {}\n", transfer->summary());
+    if (!command.quiet && leads) fmt::print("starting from {}\n", transfer->summary());
   }
-  RunFolder folder(command.resume_from.empty() ? composition->config.output_folder() : command.resume_from,
-                   command.resume ? RunFolder::Mode::resume : RunFolder::Mode::fresh);
-  RunRecord record(command, *composition, page, folder);
+  const train::Transfer* start = transfer ? &*transfer : nullptr;
+  return leads ? lead(command, catalog, *composition, page, start) : static_cast<int>(follow(command, *composition, start));
+}
+
+}  // namespace
+
+int run_train(const Command& command, const Catalog& catalog) {
+  install_signal_handlers();
+  const std::shared_ptr<device::Peers> peers = device::open_peers(pipeline::PipelineOptions{}.transfer_timeout);
   try {
-    Run run(command, catalog, *composition, page, folder);
-    return static_cast<int>(run.go(record, transfer ? &*transfer : nullptr));
+    return train_in(command, catalog, peers);
   } catch (...) {
-    record.failed(std::current_exception(), nullptr);
-    throw;
+    if (!peers) throw;
+    const base::Failure failure = base::failure_of(std::current_exception());
+    peers->give_up(failure.code, failure.message);
+    if (peers->rank() == 0) throw;
+    return static_cast<int>(failure.code);  // process 0 was told, and says it
   }
 }
 

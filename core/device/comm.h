@@ -1,9 +1,9 @@
 // Comm: one member of a group of devices that send to each other and add up, in one process or in several.
 //
 // Whoever starts the members makes a GroupId and gives it to all of them; each joins with its rank (Backend::join) from a thread
-// or process of its own. Work goes to a queue of the group, beside the device's own: it starts after what the device's queue holds
-// when it is called, and events say when it is done. What went wrong is thrown by the next call, or by Backend::synchronize().
-// Calls are made by the thread of the device. The backend must outlive its members.
+// or process of its own. Work goes to a queue of the group, beside the device's own: it starts after what the device's queue
+// holds when it is called, and events say when it is done. What went wrong is thrown by the next call, or by
+// Backend::synchronize(). Calls are made by the thread of the device. The backend must outlive its members.
 #pragma once
 
 #include "core/device/backend.h"

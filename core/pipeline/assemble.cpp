@@ -59,7 +59,7 @@ void place_edges(Plan& plan) {
       memory.edges += edge.slot_bytes * static_cast<size_t>(edge.slots);
       return at;
     };
-    edge.sent = !stage_of(edge.from).backend->reaches(*stage_of(edge.to).backend);
+    edge.sent = plan.is_remote(edge.from, edge.to) || !stage_of(edge.from).backend->reaches(*stage_of(edge.to).backend);
     edge.offset = place(edge.to);
     if (edge.sent) edge.sender_offset = place(edge.from);
   }
@@ -76,11 +76,19 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
   const int threads = static_cast<int>(options.threads);
   const int devices = plan.schedule.devices;
   std::vector<std::shared_ptr<device::Backend>> backends;
-  for (int device = 0; device < devices; ++device)
-    backends.push_back(
+  std::shared_ptr<device::Backend> any;  // of this process: the devices of others are planned with it
+  const auto open = [&](int device) {
+    return std::shared_ptr<device::Backend>(
         device::open_backend(plan.devices.names[static_cast<size_t>(device)],
-                             {threads, options.bind_threads ? cores_of_device(device, devices, threads) : std::vector<int>{},
+                             {threads, options.bind_threads ? cores_of_device(options, device) : std::vector<int>{},
                               options.precision, options.algorithms, options.transfer_timeout}));
+  };
+  for (int device = 0; device < devices; ++device) {
+    backends.push_back(plan.is_here(device) ? open(device) : nullptr);
+    if (!any) any = backends.back();
+  }
+  for (auto& backend : backends)
+    if (!backend) backend = any;
   for (int index = 0; index < plan.schedule.stages; ++index) {
     StagePlan& stage = plan.stages.emplace_back();
     stage.first_node = plan.boundaries[static_cast<size_t>(index)];
@@ -95,7 +103,7 @@ void make_stages(Plan& plan, const device::Batches& batches, const Operations* p
   }
   place_edges(plan);
   for (StagePlan& stage : plan.stages)
-    if (!stage.backend->is_host()) stage.memory.staged = staged_bytes(plan, stage) + tied_copy_bytes(plan, stage);
+    stage.memory.staged = (stage.backend->is_host() ? 0 : staged_bytes(plan, stage)) + tied_copy_bytes(plan, stage);
 }
 
 /// `rematerialize: auto`: what each stage keeps, and whether it recomputes at all then.

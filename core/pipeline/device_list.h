@@ -14,6 +14,7 @@ struct DeviceList {
   std::vector<double> speeds;          // by device; empty: equally fast
   std::vector<int64_t> memory_limits;  // by device; 0: no limit known
   std::vector<std::string> names;      // by device, as device::open_backend takes them
+  int64_t own_memory = 0;              // of each, without a limit
   double speed(int device) const { return speeds.empty() ? 1.0 : speeds[static_cast<size_t>(device)]; }
 };
 

@@ -1,5 +1,9 @@
 #include "core/pipeline/engine.h"
 
+#include "core/device/peers.h"
+#include "core/pipeline/plan_parts.h"
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <type_traits>
@@ -13,7 +17,7 @@ void check_host_memory(const Plan& plan) {
   size_t wanted = 0;
   int64_t machine = 0;
   for (const StagePlan& stage : plan.stages) {
-    if (stage.backend->info().kind != "cpu") continue;
+    if (stage.backend->info().kind != "cpu" || !plan.is_here(stage.device)) continue;
     wanted += stage.memory.total();
     machine = stage.backend->info().memory_bytes;
   }
@@ -30,7 +34,7 @@ void check_host_memory(const Plan& plan) {
 template <class F>
 void Engine::for_stages_of(int device, F&& function) {
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
-    if (plan_.schedule.device_of[stage] != device) continue;
+    if (stages_[stage] == nullptr || plan_.schedule.device_of[stage] != device) continue;
     try {
       function(stage, *stages_[stage]);
     } catch (base::Error& error) {
@@ -44,9 +48,14 @@ Engine::Engine(const Plan& plan)
     : plan_(plan), edges_(plan.edges.size()), busy_seconds_(static_cast<size_t>(plan.schedule.devices), 0.0) {
   check_host_memory(plan);
   const int stages = static_cast<int>(plan.stages.size());
-  const int devices = plan.schedule.devices;
-  for (int index = 0; index < stages; ++index) stages_.push_back(std::make_unique<Stage>(plan, index));
-  for (int device = 0; device < devices; ++device) {
+  for (int device = 0; device < plan.schedule.devices; ++device)
+    if (plan.is_here(device)) devices_.push_back(device);
+  for (int index = 0; index < stages; ++index) {
+    const bool here = plan.is_here(plan.stages[static_cast<size_t>(index)].device);
+    stages_.push_back(here ? std::make_unique<Stage>(plan, index) : nullptr);
+    remote_.push_back(here ? nullptr : std::make_unique<RemoteTensors>(plan, index, peers()->rank() == 0));
+  }
+  for (const int device : devices_) {
     const Stage* first = nullptr;
     for_stages_of(device, [&](size_t, Stage& stage) {
       if (first == nullptr) first = &stage;
@@ -54,22 +63,12 @@ Engine::Engine(const Plan& plan)
     });
   }
   open_edges();
-  for (const auto& stage : stages_) {
-    first_parameter_.push_back(parameter_count_);
-    parameter_count_ += stage->parameter_count();
-    for (size_t i = 0; i < stage->parameter_count(); ++i) tensors_.push_back(&stage->tensors()[i]);
-  }
-  for (const auto& stage : stages_)
-    for (size_t i = stage->parameter_count(); i < stage->tensors().size(); ++i) tensors_.push_back(&stage->tensors()[i]);
-  const auto stage_of = [&](int node) {
-    size_t stage = 0;
-    while (node >= plan.stages[stage].last_node) ++stage;
-    return stage;
-  };
+  list_tensors();
   for (const graph::Tie& tie : plan.network.ties) {
-    const PlacedTie& placed = ties_.emplace_back(tie, stage_of(tie.owner_node), stage_of(tie.user_node));
+    const int owner_stage = plan.stage_of(tie.owner_node), user_stage = plan.stage_of(tie.user_node);
+    const PlacedTie& placed = ties_.emplace_back(tie, static_cast<size_t>(owner_stage), static_cast<size_t>(user_stage));
     device::Backend &owner = *plan.stages[placed.owner].backend, &user = *plan.stages[placed.user].backend;
-    if (owner.reaches(user)) continue;
+    if (plan.is_remote(owner_stage, user_stage) || owner.reaches(user)) continue;
     owner.connect(user);  // for gradients
     user.connect(owner);  // for the parameter
   }
@@ -78,7 +77,7 @@ Engine::Engine(const Plan& plan)
   sums_of_squares_.assign(parameter_count_, 0.0);
   rules_.resize(parameter_count_);
   try {
-    for (int device = 0; device < devices; ++device) threads_.emplace_back([this, device] { thread_main(device); });
+    for (const int device : devices_) threads_.emplace_back([this, device] { thread_main(device); });
   } catch (const std::system_error& error) {
     {
       const std::lock_guard lock(mutex_);
@@ -86,24 +85,70 @@ Engine::Engine(const Plan& plan)
     }
     wake_.notify_all();
     for (std::thread& thread : threads_) thread.join();
-    throw base::MemoryError("cannot start the thread of device {} of {}: {}; use fewer partitions", threads_.size(), devices,
-                            error.what());
+    throw base::MemoryError("cannot start the thread of device {} of {}: {}; use fewer partitions", threads_.size(),
+                            devices_.size(), error.what());
   }
 }
 
+device::Peers* Engine::peers() const { return plan_.options.peers.get(); }
+
+void Engine::list_tensors() {
+  const auto tensors_of = [this](size_t stage) -> std::vector<StateTensor>& {
+    return stages_[stage] ? stages_[stage]->tensors() : remote_[stage]->tensors();
+  };
+  const auto parameters_of = [this](size_t stage) {
+    return stages_[stage] ? stages_[stage]->parameter_count() : remote_[stage]->parameter_count();
+  };
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    first_parameter_.push_back(parameter_count_);
+    parameter_count_ += parameters_of(stage);
+    for (size_t i = 0; i < parameters_of(stage); ++i) tensors_.push_back(&tensors_of(stage)[i]);
+  }
+  for (size_t stage = 0; stage < stages_.size(); ++stage)
+    for (size_t i = parameters_of(stage); i < tensors_of(stage).size(); ++i) tensors_.push_back(&tensors_of(stage)[i]);
+}
+
+void Engine::open_channels() {
+  if (peers() == nullptr) return;
+  int number = 0;
+  for (const Channel::Ends& ends : remote_pairs(plan_)) {
+    const int link = number++;
+    const bool sends = plan_.is_here(ends.from);
+    if (!sends && !plan_.is_here(ends.to)) continue;
+    const size_t first = first_stage_of(plan_, sends ? ends.from : ends.to);
+    auto open =
+        open_link(*peers(), *plan_.stages[first].backend, sends, plan_.process_of(sends ? ends.to : ends.from), link, aborted_);
+    channels_[ends] = std::make_unique<Channel>(plan_, ends, sends, std::move(open), [this, sends](int edge, int micro) {
+      const EdgePlan& of = plan_.edges[static_cast<size_t>(edge)];
+      return stages_[static_cast<size_t>(sends ? of.from : of.to)]->slot_view(edge, micro);
+    });
+  }
+}
+
+Channel* Engine::channel(size_t from, size_t to) const {
+  const auto& device_of = plan_.schedule.device_of;
+  const auto found = channels_.find({device_of[from], device_of[to]});
+  return found == channels_.end() ? nullptr : found->second.get();
+}
+
 void Engine::open_edges() {
+  open_channels();
   std::vector<std::vector<SlotBase>> slots(stages_.size(), std::vector<SlotBase>(edges_.size()));
+  std::vector<Channel*> channels(edges_.size(), nullptr);
   for (size_t index = 0; index < edges_.size(); ++index) {
     const EdgePlan& edge = plan_.edges[index];
     const auto from = static_cast<size_t>(edge.from), to = static_cast<size_t>(edge.to);
+    std::byte* const received = stages_[to] ? stages_[to]->memory() + edge.offset : nullptr;
+    std::byte* const written = stages_[from] && edge.sent ? stages_[from]->memory() + edge.sender_offset : received;
+    slots[to][index] = {received, nullptr};
+    slots[from][index] = {written, edge.sent ? received : nullptr};
+    channels[index] = channel(from, to);
+    if (!stages_[from] || !stages_[to]) continue;
     edges_[index].open(edge.slots, *plan_.stages[from].backend, *plan_.stages[to].backend);
     if (edge.sent) plan_.stages[from].backend->connect(*plan_.stages[to].backend);
-    std::byte* const received = stages_[to]->memory() + edge.offset;
-    slots[to][index] = {received, nullptr};
-    slots[from][index] =
-        edge.sent ? SlotBase{stages_[from]->memory() + edge.sender_offset, received} : SlotBase{received, nullptr};
   }
-  for (size_t stage = 0; stage < stages_.size(); ++stage) stages_[stage]->bind(&edges_, std::move(slots[stage]), &aborted_);
+  for (size_t stage = 0; stage < stages_.size(); ++stage)
+    if (stages_[stage]) stages_[stage]->bind(&edges_, std::move(slots[stage]), channels, &aborted_);
 }
 
 Engine::~Engine() {
@@ -115,7 +160,7 @@ Engine::~Engine() {
   for (std::thread& thread : threads_) thread.join();
   for (const auto& stage : stages_) {
     try {
-      stage->settle();                  // memory that queued work uses must not go
+      if (stage) stage->settle();       // memory that queued work uses must not go
     } catch (const std::exception&) {}  // NOLINT: what failed has been reported, or nobody waits for it any more
   }
 }
@@ -185,7 +230,7 @@ template <class F>
 void Engine::arrive_and_wait(F&& decision) {
   std::unique_lock lock(mutex_);
   const uint64_t round = barrier_round_;
-  if (++arrived_ == plan_.schedule.devices) {
+  if (++arrived_ == static_cast<int>(devices_.size())) {
     arrived_ = 0;
     decision();
     ++barrier_round_;
@@ -196,7 +241,18 @@ void Engine::arrive_and_wait(F&& decision) {
   if (barrier_round_ == round) throw Aborted{};
 }
 
+/// What each process knows a part of, nobody the same: all know all of it then.
+void Engine::put_together(std::span<float> results) {
+  if (peers() == nullptr) return;
+  std::vector<double> all(results.begin(), results.end());
+  all.insert(all.end(), sums_of_squares_.begin(), sums_of_squares_.end());
+  peers()->sum(all);
+  for (size_t i = 0; i < results.size(); ++i) results[i] = static_cast<float>(all[i]);
+  std::copy(all.begin() + static_cast<std::ptrdiff_t>(results.size()), all.end(), sums_of_squares_.begin());
+}
+
 void Engine::decide() {
+  put_together(results_of(*batch_, plan_.network.loss_count()));
   double loss = 0;
   double hits = 0;
   const int64_t samples = batch_->samples > 0 ? batch_->samples : plan_.micro_batches.mini_batch;
@@ -240,8 +296,7 @@ void Engine::make_gradients(int device) {
     meet(device);
     for_stages_of(device, [&](size_t index, Stage& stage) {
       stage.part(gradients, [&] {
-        for (const PlacedTie& placed : ties_)
-          if (placed.owner == index) stage.add_tied_gradient(placed.tie, *stages_[placed.user]);
+        for (const PlacedTie& placed : ties_) hand_tied_gradient(placed, index, stage);
         stage.sum_gradients(sums_of(index, stage));
       });
     });
@@ -283,8 +338,9 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
   batch_ = &batch;
   clip_norm_ = clip_norm;
   arrived_ = 0;
+  clear_parts(results_of(batch, plan_.network.loss_count()));
   run_on_all([this](int device) {
-    for_stages_of(device, [this](size_t, Stage& stage) { stage.begin(*batch_); });
+    begin(device, *batch_, true);
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       stages_[static_cast<size_t>(task.stage)]->train(task, *batch_);
     make_gradients(device);
@@ -292,24 +348,63 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
     if (result_.finite) update(device);
     note_busy(device);
   });
+  if (peers() != nullptr) share_busy();
   result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result_;
 }
 
+void Engine::share_busy() {
+  for (int device = 0; device < plan_.schedule.devices; ++device)
+    if (!plan_.is_here(device)) busy_seconds_[static_cast<size_t>(device)] = 0;
+  peers()->sum(busy_seconds_);
+}
+
+void Engine::begin(int device, const MiniBatch& batch, bool training) {
+  for_stages_of(device, [&batch](size_t, Stage& stage) { stage.begin(batch); });
+  for (const auto& [ends, channel] : channels_)
+    if (ends.from == device || ends.to == device) channel->begin(training);
+}
+
+std::span<float> Engine::results_of(const MiniBatch& batch, int losses) const {
+  return {batch.results, static_cast<size_t>(2 * losses * plan_.micro_batches.mini_batch)};
+}
+
+/// Before put_together(): what the stages here do not write is another process's.
+void Engine::clear_parts(std::span<float> results) {
+  if (peers() == nullptr) return;
+  std::fill(results.begin(), results.end(), 0.0F);
+  std::fill(sums_of_squares_.begin(), sums_of_squares_.end(), 0.0);
+}
+
 void Engine::evaluate(const MiniBatch& batch) {
+  GP_CHECK(peers() == nullptr || batch.predictions == nullptr);  // they would have to come here from the last process
+  clear_parts(results_of(batch, 1));
   // The forwards of the rows in their order: what waits for what is a part of what it was in training.
   run_on_all([this, &batch](int device) {
-    for_stages_of(device, [&batch](size_t, Stage& stage) { stage.begin(batch); });
+    begin(device, batch, false);
     for (const Task& task : plan_.schedule.rows[static_cast<size_t>(device)])
       if (task.work == Work::forward) stages_[static_cast<size_t>(task.stage)]->evaluate(task.micro, batch);
     for_stages_of(device, [&batch](size_t, Stage& stage) { stage.finish(batch, false, {}); });
     note_busy(device);
   });
+  put_together(results_of(batch, 1));
 }
 
-void Engine::copy_tied_parameters(size_t stage) {
-  for (const PlacedTie& placed : ties_)
-    if (placed.user == stage) stages_[stage]->copy_tied_parameter(placed.tie, *stages_[placed.owner]);
+void Engine::hand_tied_gradient(const PlacedTie& placed, size_t index, Stage& stage) {
+  Channel* to_owner = channel(placed.user, placed.owner);
+  if (placed.owner == index && to_owner == nullptr) stage.add_tied_gradient(placed.tie, *stages_[placed.user]);
+  if (placed.owner == index && to_owner != nullptr) stage.take_tied_gradient(placed.tie, to_owner->link());
+  if (placed.user == index && to_owner != nullptr) stage.give_tied_gradient(placed.tie, to_owner->link());
+}
+
+void Engine::copy_tied_parameters(size_t index) {
+  Stage& stage = *stages_[index];
+  for (const PlacedTie& placed : ties_) {
+    Channel* to_user = channel(placed.owner, placed.user);
+    if (placed.user == index && to_user == nullptr) stage.copy_tied_parameter(placed.tie, *stages_[placed.owner]);
+    if (placed.user == index && to_user != nullptr) stage.take_tied_parameter(placed.tie, to_user->link());
+    if (placed.owner == index && to_user != nullptr) stage.give_tied_parameter(placed.tie, to_user->link());
+  }
 }
 
 void Engine::pack() {
@@ -339,14 +434,38 @@ void Engine::swap_averages() {
 
 void Engine::fetch(bool gradients) {
   run_on_all([this, gradients](int device) { for_stages_of(device, [&](size_t, Stage& stage) { stage.fetch(gradients); }); });
+  gather();
 }
 
+/// Process 0 gets the tensors of all others; their gradients stay where they are.
+void Engine::gather() {
+  if (peers() == nullptr) return;
+  const int tag = device::Peers::first_tag + static_cast<int>(remote_pairs(plan_).size());
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    const int process = plan_.process_of(plan_.schedule.device_of[stage]);
+    if (process == 0 || (peers()->rank() != 0 && !stages_[stage])) continue;
+    const auto move = [&](const TensorView& view) {
+      const std::span bytes(view.data, view.bytes());
+      auto request = stages_[stage] ? peers()->send(bytes, 0, tag) : peers()->receive(bytes, process, tag);
+      peers()->wait(request);
+    };
+    for (const StateTensor& tensor : stages_[stage] ? stages_[stage]->tensors() : remote_[stage]->tensors()) {
+      move(tensor.value);
+      for (const TensorView& slot : tensor.slots) move(slot);
+    }
+  }
+}
+
+bool Engine::any(bool mine) const { return peers() == nullptr ? mine : peers()->any(mine); }
+
 void Engine::set_observer(InstructionObserver* observer) {
-  for (const auto& stage : stages_) stage->set_observer(observer);
+  for (const auto& stage : stages_)
+    if (stage) stage->set_observer(observer);
 }
 
 void Engine::set_task_observer(TaskObserver* observer) {
-  for (const auto& stage : stages_) stage->set_task_observer(observer);
+  for (const auto& stage : stages_)
+    if (stage) stage->set_task_observer(observer);
 }
 
 }  // namespace gpipe::pipeline

@@ -1,17 +1,21 @@
 // Engine: the stages of a plan at work, one thread for each device of the pipeline.
 //
 // Owned by the trainer and driven by one thread (the caller's): each call wakes the stage threads, and returns when all are
-// idle again. The first failing stage aborts the edges, all others stop at their next instruction, and the call throws that
-// first error with stage, node, micro-batch and step in it; the engine is of no more use then.
+// idle again. Where several processes share a run, each has an engine with its own devices, and all make the same calls. The
+// first failing stage aborts the edges, all others stop at their next instruction, and the call throws that first error with
+// stage, node, micro-batch and step in it; the engine is of no more use then.
 #pragma once
 
+#include "core/pipeline/channel.h"
 #include "core/pipeline/edge.h"
 #include "core/pipeline/plan.h"
+#include "core/pipeline/remote_tensors.h"
 #include "core/pipeline/stage.h"
 
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -49,15 +53,17 @@ class Engine {
   /// Must come before a read of tensors() from outside, if a step, evaluation or swap came since the last one: brings what
   /// devices with memory of their own hold; gradients only if wanted. Nothing to do on CPUs.
   void fetch(bool gradients = false);
+  /// Whether it is so in any process; all ask at the same time.
+  bool any(bool mine) const;
 
   /// In memory of the host: parameters in the order of the network, then the running averages likewise; the same for every
-  /// partition.
+  /// partition. Those of other processes are there in process 0 alone, after fetch(); elsewhere their views are null.
   const std::vector<StateTensor*>& tensors() const { return tensors_; }
   size_t parameter_count() const { return parameter_count_; }
 
   /// Of the last train() or evaluate(): seconds that each device worked, waiting not counted.
   std::span<const double> busy_seconds() const { return busy_seconds_; }
-  size_t arena_bytes(int stage) const { return stages_[static_cast<size_t>(stage)]->arena_bytes(); }
+  size_t arena_bytes(int stage) const { return plan_.stages[static_cast<size_t>(stage)].memory.total(); }
   const Plan& plan() const { return plan_; }
   void set_observer(InstructionObserver* observer);
   /// Between calls; null: none.
@@ -81,7 +87,18 @@ class Engine {
   template <class F>
   void arrive_and_wait(F&& decision);
   void decide();
+  device::Peers* peers() const;  // null: this process alone
+  void list_tensors();
+  void open_channels();
   void open_edges();
+  /// Between these stages; null within a process.
+  Channel* channel(size_t from, size_t to) const;
+  void begin(int device, const MiniBatch& batch, bool training);
+  std::span<float> results_of(const MiniBatch& batch, int losses) const;
+  void clear_parts(std::span<float> results);
+  void put_together(std::span<float> results);
+  void share_busy();
+  void gather();
   /// The stages of all devices have done all they were asked to before any goes on.
   void meet(int device);
   /// Tied copies and packed ones, after parameters have changed.
@@ -90,16 +107,21 @@ class Engine {
   void update(int device);
   /// Of those that the stage uses.
   void copy_tied_parameters(size_t stage);
-
-  const Plan& plan_;
-  std::vector<std::unique_ptr<Stage>> stages_;
-  std::vector<Edge> edges_;
-  std::vector<StateTensor*> tensors_;
-  size_t parameter_count_ = 0;
   struct PlacedTie {
     graph::Tie tie;
     size_t owner, user;  // stages
   };
+  /// What the stage has to do for it: take the user's gradient, or give it.
+  void hand_tied_gradient(const PlacedTie& placed, size_t index, Stage& stage);
+
+  const Plan& plan_;
+  std::vector<int> devices_;                            // of this process
+  std::vector<std::unique_ptr<Stage>> stages_;          // null: another process's
+  std::vector<std::unique_ptr<RemoteTensors>> remote_;  // of those
+  std::vector<Edge> edges_;
+  std::map<Channel::Ends, std::unique_ptr<Channel>> channels_;
+  std::vector<StateTensor*> tensors_;
+  size_t parameter_count_ = 0;
   std::vector<PlacedTie> ties_;
   std::vector<double> auxiliary_weights_;
   std::vector<size_t> first_parameter_;  // of each stage, in the order of tensors_

@@ -13,7 +13,8 @@
 
 namespace gpipe::device {
 class Algorithms;
-}
+class Peers;
+}  // namespace gpipe::device
 
 namespace gpipe::pipeline {
 
@@ -39,6 +40,8 @@ struct PipelineOptions {
   std::string device = "cpu";  // cpu | cuda
   base::Tree devices;          // of cuda: null, or a list with the index of the GPU of each device of the pipeline
   double transfer_timeout = device::BackendOptions{}.transfer_timeout;
+  int64_t device_memory = 0;             // bytes of each device where they are known; 0: it is asked
+  std::shared_ptr<device::Peers> peers;  // the processes that share the devices of the pipeline evenly, in order; null: this one
   device::Precision precision = device::Precision::f32;  // train.precision
   std::shared_ptr<device::Algorithms> algorithms;        // of all devices of the run; null: as BackendOptions says
   bool search = false;                                   // take what core/pipeline/search.h finds fastest

@@ -1,5 +1,6 @@
 #include "core/pipeline/plan.h"
 
+#include "core/device/peers.h"
 #include "core/pipeline/boundaries.h"
 #include "core/pipeline/estimate.h"
 #include "core/pipeline/plan_parts.h"
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 #include <sched.h>
+#include <unistd.h>
 
 namespace gpipe::pipeline {
 
@@ -28,6 +30,29 @@ device::Batches MicroBatches::distinct() const {
   return out;
 }
 
+int Plan::stage_of(int node) const {
+  int stage = 0;
+  while (node >= boundaries[static_cast<size_t>(stage) + 1]) ++stage;
+  return stage;
+}
+
+int process_of(const PipelineOptions& options, int device) {
+  return options.peers ? static_cast<int>(device * options.peers->size() / options.partitions) : 0;
+}
+
+bool has_device(const PipelineOptions& options, int device) {
+  return !options.peers || process_of(options, device) == options.peers->rank();
+}
+
+int Plan::process_of(int device) const { return pipeline::process_of(options, device); }
+
+bool Plan::is_here(int device) const { return has_device(options, device); }
+
+bool Plan::is_remote(int stage, int other) const {
+  const auto& device_of = schedule.device_of;
+  return process_of(device_of[static_cast<size_t>(stage)]) != process_of(device_of[static_cast<size_t>(other)]);
+}
+
 size_t Plan::arena_bytes() const {
   size_t sum = 0;
   for (const StagePlan& stage : stages) sum += stage.memory.total();
@@ -39,14 +64,41 @@ size_t Plan::bytes_sent(const EdgePlan& edge) const {
   return static_cast<size_t>(value.shape.elements() * micro_batches.mini_batch) * tensor::size_of(value.dtype);
 }
 
-std::vector<int> cores_of_device(int device, int devices, int threads) {
+namespace {
+
+/// Cores that this process may run on.
+std::vector<int> own_cores() {
   cpu_set_t allowed;
   std::vector<int> all;
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
     for (int core = 0; core < CPU_SETSIZE; ++core)
       if (CPU_ISSET(core, &allowed)) all.push_back(core);
-  if (static_cast<int>(all.size()) < devices * threads) return {};
-  return {all.begin() + device * threads, all.begin() + (device + 1) * threads};
+  return all;
+}
+
+/// Whether a launcher gave each process cores of its own.
+bool is_bound(const PipelineOptions& options, size_t cores) {
+  return options.peers && static_cast<long>(cores) < sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+}  // namespace
+
+int usable_cores(const PipelineOptions& options) {
+  const size_t own = own_cores().size();
+  return static_cast<int>(own) * (is_bound(options, own) ? options.peers->size() : 1);
+}
+
+std::vector<int> cores_of_device(const PipelineOptions& options, int device) {
+  const std::vector<int> all = own_cores();
+  const int devices = static_cast<int>(options.partitions), threads = static_cast<int>(options.threads);
+  int first = 0, count = devices;
+  if (is_bound(options, all.size())) {
+    while (!has_device(options, first)) ++first;
+    for (count = 1; first + count < devices && has_device(options, first + count);) ++count;
+  }
+  if (static_cast<int>(all.size()) < count * threads) return {};
+  const auto begin = all.begin() + (device - first) * threads;
+  return {begin, begin + threads};
 }
 
 namespace {
@@ -73,8 +125,14 @@ DeviceList devices_of(const PipelineOptions& options) {
   const int devices = static_cast<int>(options.partitions);
   const std::vector<std::string> names = device_names(options, devices, problems);
   problems.throw_if_any();
-  DeviceList list = read_devices(options, devices, memory_of(names, options.precision), problems);
+  // Of this process; the names of others' devices may mean nothing here.
+  std::vector<std::string> mine;
+  for (int device = 0; device < devices; ++device)
+    if (has_device(options, device)) mine.push_back(names[static_cast<size_t>(device)]);
+  const int64_t memory = options.device_memory > 0 ? options.device_memory : memory_of(mine, options.precision);
+  DeviceList list = read_devices(options, devices, memory, problems);
   list.names = names;
+  list.own_memory = memory;
   problems.throw_if_any();
   return list;
 }
@@ -96,7 +154,9 @@ std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest
   Outline outline{network, request, type, rows, std::move(micro_batches), request.costs, devices_of(options), type.make(rows)};
   if (outline.costs.empty()) outline.costs = estimated_profile(network, {}, batches.front(), request.optimizer_slots);
   if (request.operations != nullptr) return assemble(outline, cut(outline, *request.operations), request.operations);
-  const auto backend = device::open_backend(outline.devices.names.front(),
+  int mine = 0;
+  while (!has_device(options, mine)) ++mine;
+  const auto backend = device::open_backend(outline.devices.names[static_cast<size_t>(mine)],
                                             {static_cast<int>(options.threads), {}, options.precision, options.algorithms});
   const Operations look = plan_operations(network, *backend, batches, 0, network.loss_node() + 1);
   return assemble(outline, cut(outline, look), nullptr);

@@ -71,6 +71,12 @@ struct Plan {
   int buckets() const { return 1 + static_cast<int>(narrower.size()); }
   const Plan& bucket(int index) const { return index == 0 ? *this : *narrower.at(static_cast<size_t>(index) - 1); }
   size_t arena_bytes() const;
+  int stage_of(int node) const;
+  /// Which process has this device of the pipeline; 0 where there is but one.
+  int process_of(int device) const;
+  bool is_here(int device) const;
+  /// Whether two stages are in different processes.
+  bool is_remote(int stage, int other) const;
   /// Bytes that cross from stage to stage in one mini-batch.
   size_t bytes_sent(const EdgePlan& edge) const;
 };
@@ -78,7 +84,13 @@ struct Plan {
 /// Faults of the configuration (balance, partitions, schedule) are a ConfigError. The networks must outlive the plan.
 std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest& request);
 
-/// Which cores device `device` of `devices` binds to, `threads` each; empty when there are not enough for all.
-std::vector<int> cores_of_device(int device, int devices, int threads);
+/// Which process has this device of the pipeline, and whether it is this one.
+int process_of(const PipelineOptions& options, int device);
+bool has_device(const PipelineOptions& options, int device);
+
+/// How many cores there are for the pipeline's threads, those of all its processes.
+int usable_cores(const PipelineOptions& options);
+/// Which cores a device of this process binds to; empty when there are not enough for all.
+std::vector<int> cores_of_device(const PipelineOptions& options, int device);
 
 }  // namespace gpipe::pipeline

@@ -1,6 +1,7 @@
 #include "core/pipeline/stage.h"
 
 #include "core/base/error.h"
+#include "core/pipeline/link.h"
 
 #include <algorithm>
 
@@ -26,12 +27,12 @@ Stage::Stage(const Plan& plan, int index)
   now_ = &buckets_.front();
   lay_out_fixed_memory();
   for (const Bucket& bucket : buckets_) reserve_views(bucket.stage.program);
+  std::byte* const end = memory_->data() + memory_->bytes();
+  tied_copy_ = end - tied_copy_bytes(plan, stage_plan_);
   if (host_) return;
   make_mirrors();
   fetch(true);  // running averages have their first values
   clock_ = std::make_unique<QueueClock>(backend());
-  std::byte* const end = memory_->data() + memory_->bytes();
-  tied_copy_ = end - tied_copy_bytes(plan, stage_plan_);
   staging_ = std::make_unique<Staging>(plan, stage_plan_, end - stage_plan_.memory.staged);
 }
 
@@ -306,6 +307,33 @@ void Stage::add_tied_gradient(const graph::Tie& tie, const Stage& user) {
     other = here;
   }
   backend().add(sum, other, sum);
+}
+
+void Stage::give_tied_gradient(const graph::Tie& tie, Link& to_owner) {
+  Link::Transit transit;
+  to_owner.send(gradient(tie.user_node, tie.user_parameter), transit);
+  to_owner.wait(transit);
+}
+
+void Stage::take_tied_gradient(const graph::Tie& tie, Link& from_user) {
+  const TensorView& sum = gradient(tie.owner_node, tie.owner_parameter);
+  const TensorView here{tied_copy_, sum.shape, sum.dtype};
+  Link::Transit transit;
+  from_user.receive(here, transit);
+  from_user.wait(transit);
+  backend().add(sum, here, sum);
+}
+
+void Stage::give_tied_parameter(const graph::Tie& tie, Link& to_user) {
+  Link::Transit transit;
+  to_user.send(parameter(tie.owner_node, tie.owner_parameter), transit);
+  to_user.wait(transit);
+}
+
+void Stage::take_tied_parameter(const graph::Tie& tie, Link& from_owner) {
+  Link::Transit transit;
+  from_owner.receive(parameter(tie.user_node, tie.user_parameter), transit);
+  from_owner.wait(transit);
 }
 
 void Stage::copy_tied_parameter(const graph::Tie& tie, const Stage& owner) {

@@ -66,18 +66,25 @@ struct SlotBase {
   std::byte* send_to = nullptr;
 };
 
+class Channel;
+class Link;
+
 class Stage {
  public:
   /// Allocates the arena. Throws MemoryError naming the stage and its table.
   Stage(const Plan& plan, int index);
 
-  /// Before the first task: the plan's edges, where this stage finds their slots, and the flag that says another stage has
-  /// failed.
-  void bind(std::vector<Edge>* edges, std::vector<SlotBase> slots, const std::atomic<bool>* aborted) {
+  /// Before the first task: the plan's edges, where this stage finds their slots, through which channels they go if their other
+  /// end is in another process, and the flag that says another stage has failed.
+  void bind(std::vector<Edge>* edges, std::vector<SlotBase> slots, std::vector<Channel*> channels,
+            const std::atomic<bool>* aborted) {
     edges_ = edges;
     slots_ = std::move(slots);
+    channels_ = std::move(channels);
     aborted_ = aborted;
   }
+  /// The slot of an edge for a micro-batch, as large as what goes through it now.
+  TensorView slot_view(int edge, int micro) const;
   /// The stages of a device take turns with the working memory of the first.
   void share_working_memory(const Stage& first) { working_base_ = first.working_base_; }
   std::byte* memory() const { return memory_->data(); }
@@ -115,6 +122,11 @@ class Stage {
   void add_tied_gradient(const graph::Tie& tie, const Stage& user);
   /// The user's copy = the owner's parameter, nothing if both are the same memory; the owner's thread is idle.
   void copy_tied_parameter(const graph::Tie& tie, const Stage& owner);
+  // The same where the other stage is in another process, which does the other half.
+  void give_tied_gradient(const graph::Tie& tie, Link& to_owner);
+  void take_tied_gradient(const graph::Tie& tie, Link& from_user);
+  void give_tied_parameter(const graph::Tie& tie, Link& to_user);
+  void take_tied_parameter(const graph::Tie& tie, Link& from_owner);
   /// Every parameter changes places with its last slot, the average of its values (device::UpdateCommon::averaging).
   void swap_averages();
   void pack();
@@ -180,6 +192,7 @@ class Stage {
   void backward_task(const Task& task, const TaskProgram& program, const MiniBatch& batch);
   void weight_task(const Task& task, const TaskProgram& program, const MiniBatch& batch);
   Edge& edge(int index) const { return (*edges_)[static_cast<size_t>(index)]; }
+  Channel* channel(int edge) const { return channels_[static_cast<size_t>(edge)]; }
   /// Runs `work` of a node between mini-batches, timed for the observer if there is one.
   template <class Work>
   void keep_up(int node, bool pack, Work work);
@@ -200,7 +213,8 @@ class Stage {
   std::vector<StateTensor> tensors_;  // in the device's memory
   size_t parameter_count_ = 0;
   std::vector<Edge>* edges_ = nullptr;
-  std::vector<SlotBase> slots_;  // by edge
+  std::vector<SlotBase> slots_;     // by edge
+  std::vector<Channel*> channels_;  // by edge; null within this process
   const std::atomic<bool>* aborted_ = nullptr;
   std::vector<TensorView> inputs_, dx_;           // reused by every call
   std::vector<device::ParameterUpdate> updates_;  // likewise

@@ -1,5 +1,6 @@
 // What a stage does besides on a device that queues its work and has memory of its own: mirrors of its tensors on the host,
 // events where micro-batches cross the cuts, one wait at the end of a step.
+#include "core/pipeline/channel.h"
 #include "core/pipeline/stage.h"
 
 namespace gpipe::pipeline {
@@ -74,31 +75,41 @@ void Stage::finish(const MiniBatch& batch, bool training, std::span<double> sums
   }
 }
 
+TensorView Stage::slot_view(int index, int micro) const {
+  const EdgePlan& of = now_->plan.edges[static_cast<size_t>(index)];
+  const graph::Value& value = now_->plan.network.values[static_cast<size_t>(of.value)];
+  const size_t at = static_cast<size_t>(micro % of.slots) * of.slot_bytes;
+  const int64_t samples = plan_.micro_batches.sizes[static_cast<size_t>(micro)];
+  return {slots_[static_cast<size_t>(index)].slots + at, value.shape.with_batch(samples), value.dtype};
+}
+
 void Stage::wait_readable(int index, int micro) const {
+  if (Channel* remote = channel(index)) return remote->wait_readable(index, micro);
   edge(index).wait_readable(micro);
   queue_beside([&] { backend().wait(edge(index).filled(micro)); });
 }
 
 void Stage::wait_writable(int index, int micro) const {
+  if (Channel* remote = channel(index)) return remote->wait_writable(index, micro);
   edge(index).wait_writable(micro);
   queue_beside([&] { backend().wait(edge(index).freed(micro)); });
 }
 
 void Stage::publish(int index, int micro) const {
+  if (Channel* remote = channel(index)) return remote->publish(index, micro);
   queue_beside([&] {
     const EdgePlan& of = now_->plan.edges[static_cast<size_t>(index)];
     const SlotBase& base = slots_[static_cast<size_t>(index)];
     if (!of.sent) return backend().record(edge(index).filled(micro));
-    const graph::Value& value = now_->plan.network.values[static_cast<size_t>(of.value)];
-    const size_t at = static_cast<size_t>(micro % of.slots) * of.slot_bytes;
-    const int64_t samples = plan_.micro_batches.sizes[static_cast<size_t>(micro)];
-    backend().send({base.slots + at, value.shape.with_batch(samples), value.dtype},
-                   *plan_.stages[static_cast<size_t>(of.to)].backend, base.send_to + at, edge(index).filled(micro));
+    const TensorView from = slot_view(index, micro);
+    backend().send(from, *plan_.stages[static_cast<size_t>(of.to)].backend, base.send_to + (from.data - base.slots),
+                   edge(index).filled(micro));
   });
   edge(index).publish(micro);
 }
 
 void Stage::release(int index, int micro) const {
+  if (Channel* remote = channel(index)) return remote->release(index, micro);
   queue_beside([&] { backend().record(edge(index).freed(micro)); });
   edge(index).release(micro);
 }

@@ -24,7 +24,8 @@ struct StagedArrays {
 /// Device memory that the Staging of a stage wants.
 size_t staged_bytes(const Plan& plan, const StagePlan& stage);
 
-/// For the gradient of a tied parameter that a stage owns and another uses on a device that its own does not reach.
+/// For the gradient of a tied parameter that a stage owns and another uses on a device that its own does not reach, or in another
+/// process.
 size_t tied_copy_bytes(const Plan& plan, const StagePlan& owner);
 
 class Staging {

@@ -25,7 +25,8 @@ void copy_into(const std::vector<NamedTensor>& found, const std::vector<NamedTen
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : found) by_name[tensor.name] = &tensor;
   for (const NamedTensor& target : targets)
-    std::memcpy(const_cast<std::byte*>(target.bytes.data()), by_name.at(target.name)->bytes.data(), target.bytes.size());
+    if (target.bytes.data() != nullptr)  // else another process has it
+      std::memcpy(const_cast<std::byte*>(target.bytes.data()), by_name.at(target.name)->bytes.data(), target.bytes.size());
 }
 
 std::vector<NamedTensor> model_tensors(const pipeline::Engine& engine) {

@@ -42,7 +42,7 @@ int64_t Trainer::total_steps() const {
 
 void Trainer::initialise(const Transfer* transfer) {
   for (pipeline::StateTensor* tensor : parts_.engine.tensors()) {
-    if (tensor->spec == nullptr) continue;
+    if (tensor->spec == nullptr || !tensor->value) continue;
     const auto values = std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements()));
     graph::initialise(*tensor->spec, tensor->name, static_cast<uint64_t>(parts_.options.seed), values);
     for (size_t slot = 0; slot < tensor->slots.size(); ++slot)
@@ -50,7 +50,7 @@ void Trainer::initialise(const Transfer* transfer) {
   }
   if (transfer != nullptr) transfer->write(parts_.engine);
   for (pipeline::StateTensor* tensor : parts_.engine.tensors())
-    if (tensor->spec != nullptr && parts_.optimizer.averages())
+    if (tensor->spec != nullptr && tensor->value && parts_.optimizer.averages())
       std::copy_n(tensor->value.f32(), tensor->value.elements(), tensor->slots.back().f32());
   parts_.engine.pack();
   state_ = {};
@@ -71,7 +71,7 @@ Ending Trainer::run(const std::atomic<int>& stop) {
   const int64_t total = total_steps();
   parts_.data.start(state_.epoch, state_.batch);
   while (state_.step < total) {
-    if (stop.load(std::memory_order_relaxed) != 0) {
+    if (parts_.engine.any(stop.load(std::memory_order_relaxed) != 0)) {
       save();
       return Ending::stopped;
     }

@@ -105,7 +105,8 @@ class Trainer {
   void save();
   /// Goes on from `state`; the caller has restored the engine's tensors.
   void restore(const TrainState& state);
-  /// To the end, or until `stop` is set: then the state is saved first. Throws DivergedError by the options' policy.
+  /// To the end, or until `stop` is set, in whatever process: then the state is saved first. Throws DivergedError by the options'
+  /// policy.
   Ending run(const std::atomic<int>& stop);
 
   const TrainState& state() const { return state_; }

@@ -178,7 +178,7 @@ Transfer::Transfer(const InitFrom& from, const graph::Network& network) {
 void Transfer::write(pipeline::Engine& engine) const {
   for (const pipeline::StateTensor* tensor : engine.tensors()) {
     const auto found = tensors_.find(tensor->name);
-    if (found == tensors_.end()) continue;
+    if (found == tensors_.end() || !tensor->value) continue;
     float* values = tensor->value.f32();
     for (size_t i = 0; i < static_cast<size_t>(tensor->value.elements()); ++i) values[i] = number(found->second, i);
   }

@@ -36,10 +36,12 @@ bool wait_until(Condition happened, std::chrono::steady_clock::duration patience
 class Child {
  public:
   /// `in_child` runs between fork and exec: limits, masks, closed streams. Streams go to .stdout and .stderr of `folder`.
+  /// `launcher`: the command, whole path first, that starts the program.
   Child(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
-        const std::function<void()>& in_child = {})
+        const std::function<void()>& in_child = {}, const std::vector<std::string>& launcher = {})
       : folder_(folder) {
-    std::vector<std::string> words{program().string()};
+    std::vector<std::string> words = launcher;
+    words.push_back(program().string());
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -67,6 +69,14 @@ class Child {
     return !ended_;
   }
   void signal(int number) const { kill(pid_, number); }
+  /// To the last of those that it started itself.
+  void signal_last_child(int number) const {
+    const std::string id = std::to_string(pid_);
+    std::ifstream children("/proc/" + id + "/task/" + id + "/children");
+    pid_t last = -1;
+    for (pid_t child = -1; children >> child;) last = child;
+    if (last > 0) kill(last, number);
+  }
   /// Has it been sent a signal that none of its threads has taken yet?
   bool has_pending_signals() const {
     std::ifstream status("/proc/" + std::to_string(pid_) + "/status");

@@ -135,7 +135,7 @@ pipeline::MiniBatch MadeBatch::view(uint64_t seed) {
 
 void initialise(pipeline::Engine& engine, const train::Optimizer& optimizer, uint64_t seed) {
   for (pipeline::StateTensor* tensor : engine.tensors()) {
-    if (tensor->spec == nullptr) continue;
+    if (tensor->spec == nullptr || !tensor->value) continue;
     graph::initialise(*tensor->spec, tensor->name, seed,
                       std::span(tensor->value.f32(), static_cast<size_t>(tensor->value.elements())));
     for (size_t slot = 0; slot < tensor->slots.size(); ++slot)
@@ -169,6 +169,7 @@ RunBits run_steps(const SmallRun& run, const pipeline::PipelineOptions& options,
   for (const pipeline::StateTensor* tensor : engine.tensors()) {
     bits.names.push_back(tensor->name);
     const auto take = [&](const tensor::TensorView& view) {
+      if (!view) return;  // another process has it
       bits.tensors.emplace_back(view.f32(), view.f32() + view.elements());
     };
     take(tensor->value);

@@ -85,7 +85,8 @@ Ranks::~Ranks() {
 /// Ranks of a group end together: what is on its way to others arrives first.
 bool Ranks::end_well() noexcept {
   for (const Here& here : here_)
-    if (const ncclResult_t status = ncclCommFinalize(here.handle); status != ncclSuccess && status != ncclInProgress) return false;
+    if (const ncclResult_t status = ncclCommFinalize(here.handle); status != ncclSuccess && status != ncclInProgress)
+      return false;
   const auto late = Clock::now() + std::chrono::duration<double>(k_goodbye_s);
   for (Here& here : here_) {
     while (state(here) == ncclInProgress && Clock::now() < late) std::this_thread::yield();
@@ -117,16 +118,15 @@ void Ranks::wait_until_launched(const char* call) {
     for (ncclResult_t status = state(here); status != ncclSuccess; status = state(here)) {
       if (status != ncclInProgress) cuda::check(status, call, here.of.device);
       if (Clock::now() > late)
-        throw base::PeerError("cuda:{}: {} of {} took longer than {:g} s: rank {} of {} waits for the others", here.of.device, call,
-                              words_, timeout_s_, here.of.rank, size_);
+        throw base::PeerError("cuda:{}: {} of {} took longer than {:g} s: rank {} of {} waits for the others", here.of.device,
+                              call, words_, timeout_s_, here.of.rank, size_);
       std::this_thread::yield();
     }
 }
 
 Ranks::Pending& Ranks::next_pending() {
   const int device = here_.front().of.device;
-  if (spare_.empty())
-    spare_.push_back({make_event(device, cudaEventDisableTiming), make_event(device, cudaEventDisableTiming)});
+  if (spare_.empty()) spare_.push_back({make_event(device, cudaEventDisableTiming), make_event(device, cudaEventDisableTiming)});
   pending_.push_back(std::move(spare_.back()));
   spare_.pop_back();
   return pending_.back();
@@ -176,11 +176,11 @@ void Ranks::run(std::span<const Work> work, cudaEvent_t after, cudaEvent_t done)
 void Ranks::try_out() {
   std::vector<DeviceMemory> memory;
   std::vector<Work> work;
-  for (size_t place = 0; place < 2; ++place) {
+  for (size_t place = 0; place < here_.size(); ++place) {
     const Here& here = here_[place];
     const DeviceMemory& both = memory.emplace_back(here.of.device, 2 * sizeof(float));
     cuda::check(cudaMemsetAsync(both.data(), 0, both.bytes(), here.stream.get()), "cudaMemsetAsync", here.of.device);
-    const int peer = here_[1 - place].of.rank;
+    const int peer = 1 - here.of.rank;
     work.push_back({Work::Kind::send, place, peer, both.data(), sizeof(float)});
     work.push_back({Work::Kind::receive, place, peer, both.data() + sizeof(float), sizeof(float)});
   }

@@ -48,7 +48,8 @@ class Ranks {
 
   /// All of `work` as one group, after `after`, an event of any device; then `done`, of the first member's device.
   void run(std::span<const Work> work, cudaEvent_t after, cudaEvent_t done);
-  /// Of a pair: sends a number each way and waits for it, because NCCL makes a way, and its memory, when it is first used.
+  /// Of a pair, by both its ranks: sends a number each way and waits for it, because NCCL makes a way, and its memory, when it is
+  /// first used.
   void try_out();
   /// Throws what went wrong so far.
   void check();

@@ -11,6 +11,7 @@ class CudaComm final : public Comm {
  public:
   CudaComm(Transfers& transfers, int device, const GroupId& id, int rank, int size, double timeout_s)
       : transfers_(transfers), ranks_(id, size, {{device, rank}}, timeout_s, fmt::format("a group of {} GPUs", size)) {
+    if (size == 2) ranks_.try_out();
     transfers_.add(ranks_);
   }
   ~CudaComm() override { transfers_.remove(ranks_); }

@@ -1,0 +1,32 @@
+// A run in several processes, each with some of the pipeline's devices: what process 0 tells the others, and what they do.
+//
+// Process 0 is the run as the user sees it: it reads profiles, measures, prints and writes. The others have the same
+// configuration and data, take from it whatever might be found otherwise there, and run their stages.
+#pragma once
+
+#include "app/session.h"
+#include "core/device/peers.h"
+
+namespace gpipe::app {
+
+/// The configuration of a run in these processes. ConfigError for what only one process does.
+void require_shared_run(const Command& command, const RunConfig& config, const device::Peers& peers);
+
+/// What a plan depends on besides the configuration: told by process 0, whose composition is complete, taken by the others
+/// before they plan.
+struct Findings {
+  pipeline::DevicePeaks peaks;
+  int64_t device_memory = 0;
+  std::vector<pipeline::NodeProfile> profile;
+  device::Algorithms::Choices algorithms;
+};
+Findings tell_findings(const Composition& composition, device::Peers& peers);
+Findings hear_findings(device::Peers& peers);
+
+/// Whether all processes came to the same plan; ConfigError where not.
+void check_same_plan(const pipeline::Plan& plan, device::Peers& peers);
+
+/// The whole run of a process other than 0.
+base::ExitCode follow(const Command& command, const Composition& composition, const train::Transfer* transfer);
+
+}  // namespace gpipe::app
