@@ -47,7 +47,8 @@ class AttentionOperation final : public Operation {
                                        .keys = keys_,
                                        .causal = arguments.causal,
                                        .dropout = arguments.dropout,
-                                       .padding = arguments.padding});
+                                       .padding = arguments.padding},
+                                      context.batches);
     for (const Projection& projection : projections_)
       shared_workspace_ = std::max(shared_workspace_, projection.op->workspace_bytes());
     shared_workspace_ = std::max(shared_workspace_, core_->workspace_bytes());

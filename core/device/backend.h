@@ -111,7 +111,7 @@ class Backend {
   virtual std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec&) = 0;
   virtual std::unique_ptr<SampleAddOp> sample_add() = 0;
   virtual std::unique_ptr<ShiftOp> shift(const ShiftSpec&) = 0;
-  virtual std::unique_ptr<AttentionOp> attention(const AttentionSpec&) = 0;
+  virtual std::unique_ptr<AttentionOp> attention(const AttentionSpec&, const Batches&) = 0;
   virtual std::unique_ptr<ConcatOp> concat() = 0;
 
   // Plain element-wise work on f32; views of equal size. `out` may be `a` or `b`.

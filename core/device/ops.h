@@ -303,7 +303,8 @@ struct AttentionSpec {
   int64_t padding = -1;   // keys whose token is this id are not seen; -1: all are
 };
 
-/// Rows [N x positions] with the features of all heads side by side, `stride` elements from one row to the next.
+/// Rows [N x positions] with the features of all heads side by side, `stride` elements from one row to the next. Of a head_dim
+/// that 4 divides, rows start on 16 bytes.
 struct HeadRows {
   float* data = nullptr;
   int64_t stride = 0;

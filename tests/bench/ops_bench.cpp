@@ -155,7 +155,7 @@ void activation(Backend& backend, const char* word, device::ActivationSpec::Kind
 
 void attention(Backend& backend, int64_t n, int64_t length, int64_t heads, int64_t size, bool causal, double dropout) {
   const auto op = backend.attention(
-      {.heads = heads, .head_dim = size, .queries = length, .keys = length, .causal = causal, .dropout = dropout});
+      {.heads = heads, .head_dim = size, .queries = length, .keys = length, .causal = causal, .dropout = dropout}, {n});
   Tensors t(backend);
   const int64_t width = heads * size;
   const TensorView first = t.make({n, length, 3 * width}), qkv = t.make(first.shape), context = t.make({n, length, width});

@@ -28,7 +28,7 @@ std::vector<int32_t> made_ids(int64_t count, int32_t below) {
 }
 
 size_t attention_workspace(int64_t length, int threads) {
-  return cpu(threads)->attention({.heads = 4, .head_dim = 32, .queries = length, .keys = length})->workspace_bytes();
+  return cpu(threads)->attention({.heads = 4, .head_dim = 32, .queries = length, .keys = length}, {2})->workspace_bytes();
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ TEST_CASE("the ops of sequences give the same bits for one, two and three thread
 
     const DeviceBlock qkv(*backend, {samples, length, 3 * width}, noise(2, samples * length * 3 * width));
     const DeviceBlock context(*backend, {samples, length, width}), logsumexp(*backend, {samples, heads, length});
-    const auto attention = backend->attention({heads, size, length, length, true, 0.2, 3});
+    const auto attention = backend->attention({heads, size, length, length, true, 0.2, 3}, {samples});
     const auto workspace = backend->allocate(attention->workspace_bytes());
     const device::DropoutKey mask{.seed = 4, .step = 2, .node = 7, .first_sample = 5};
     float* first = qkv.view().f32();

@@ -246,16 +246,6 @@ TEST_CASE("a failed call names itself, its status and the device, and leaves not
   }
 }
 
-TEST_CASE("attention's memory does not grow with the square of the length") {
-  const Machine machine;
-  const auto backend = gpu();
-  const auto bytes = [&](int64_t length) {
-    return backend->attention({.heads = 16, .head_dim = 64, .queries = length, .keys = length})->workspace_bytes();
-  };
-  CHECK(bytes(512) < size_t{64} << 20);
-  CHECK(bytes(65536) < 2 * bytes(32768) + 4096);
-}
-
 TEST_CASE("all work of a step is queued: the host waits nowhere in it") {
   const Machine machine({.delay_us = 300});
   const auto backend = gpu();

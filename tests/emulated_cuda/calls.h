@@ -43,7 +43,7 @@ inline constexpr const char* kCalls[] = {
     "cublasSetWorkspace_v2",
     "cublasSetMathMode",
     "cublasGemmEx",
-    "cublasGemmStridedBatchedEx",
+    "cublasGemmBatchedEx",
     "cublasGetStatusString",
     "cublasGetStatusName",
     "cublasGetVersion_v2",

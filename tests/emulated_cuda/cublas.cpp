@@ -41,7 +41,7 @@ cublasStatus_t blas_call(const char* call, cublasHandle_t handle, Body&& body) {
   return body();
 }
 
-/// One product as the two calls take it.
+/// One product, or as many as there are pointers in the arrays a, b and c.
 struct Gemm {
   const char* call;
   cublasOperation_t transa, transb;
@@ -52,7 +52,7 @@ struct Gemm {
   void* c;
   cudaDataType a_type, b_type, c_type;
   int lda, ldb, ldc;
-  long long stride_a, stride_b, stride_c;
+  bool arrays;
   int batches;
   cublasComputeType_t compute;
   cublasGemmAlgo_t algorithm;
@@ -66,7 +66,6 @@ std::string fault_in_shape(const Gemm& g) {
   if (g.ldb < std::max(1, g.transb == CUBLAS_OP_N ? g.k : g.n)) return "ldb is below the rows of B";
   if (g.ldc < std::max(1, g.m)) return "ldc is below the rows of C";
   if (!g.alpha || !g.beta) return "alpha or beta is null";
-  if (g.batches > 1 && (g.stride_a < 0 || g.stride_b < 0 || g.stride_c < 0)) return "a stride is negative";
   const int number = static_cast<int>(g.algorithm);
   if ((number < -1 || number > 23) && (number < 99 || number > 115) && number != 999) return "the algorithm is unknown";
   return "";
@@ -102,14 +101,55 @@ Product product_of(const Gemm& g, Rounding rounding) {
   p.k = g.k;
   p.transpose_a = g.transa != CUBLAS_OP_N;
   p.transpose_b = g.transb != CUBLAS_OP_N;
-  p.a = {g.a, number_of(g.a_type), p.transpose_a ? g.k : g.m, p.transpose_a ? g.m : g.k, g.lda, g.stride_a, g.batches};
-  p.b = {g.b, number_of(g.b_type), p.transpose_b ? g.n : g.k, p.transpose_b ? g.k : g.n, g.ldb, g.stride_b, g.batches};
-  p.c = {g.c, number_of(g.c_type), g.m, g.n, g.ldc, g.stride_c, g.batches};
+  p.a = {g.a, number_of(g.a_type), p.transpose_a ? g.k : g.m, p.transpose_a ? g.m : g.k, g.lda, 0, g.batches};
+  p.b = {g.b, number_of(g.b_type), p.transpose_b ? g.n : g.k, p.transpose_b ? g.k : g.n, g.ldb, 0, g.batches};
+  p.c = {g.c, number_of(g.c_type), g.m, g.n, g.ldc, 0, g.batches};
   p.d = p.c;
   p.alpha = *static_cast<const float*>(g.alpha);
   p.beta = *static_cast<const float*>(g.beta);
   p.rounding = rounding;
   return p;
+}
+
+/// The arrays of pointers that the product reads, as it is given them.
+std::vector<Range> arrays_of(const Gemm& g, const Product& p) {
+  const size_t bytes = static_cast<size_t>(g.batches) * sizeof(void*);
+  std::vector<Range> arrays = {{"the array C", g.c, bytes, alignof(void*)}};
+  if (p.alpha != 0 && p.k > 0) {
+    arrays.push_back({"the array A", g.a, bytes, alignof(void*)});
+    arrays.push_back({"the array B", g.b, bytes, alignof(void*)});
+  }
+  return arrays;
+}
+
+/// A product whose matrices are known when the stream has come to it: reads the arrays, and checks what they point to.
+void multiply_arrays(const Gemm& g, Product p, int device) {
+  const std::vector<Range> arrays = arrays_of(g, p);
+  bool written = true;
+  for (const Range& array : arrays) {
+    check_written(g.call, array.argument.c_str(), array.pointer, static_cast<size_t>(g.batches), sizeof(void*));
+    written = written && find_poison(array.pointer, static_cast<size_t>(g.batches), sizeof(void*)) < 0;
+  }
+  // With numbers of 16 bits and in the fast types, cuBLAS reads 16 bytes at once where k is a multiple of as much.
+  const bool fast = p.rounding != Rounding::none || p.a.type != Number::f32;
+  const auto read = [&](Matrix& matrix) {
+    const auto* pointers = static_cast<const void* const*>(matrix.data);
+    matrix.each.assign(pointers, pointers + g.batches);
+    if (fast && static_cast<size_t>(p.k) * bytes_of(p.a.type) % 16 == 0) matrix.alignment = 16;
+  };
+  if (written) {
+    read(p.c);
+    p.d = p.c;
+    if (p.alpha != 0 && p.k > 0) {
+      read(p.a);
+      read(p.b);
+    }
+  }
+  {
+    Lock lock;
+    if (!written || !check_product(p, device)) return break_device(device, cudaErrorIllegalAddress);
+  }
+  multiply(p);
 }
 
 cublasStatus_t run(cublasHandle_t handle, const Gemm& g) {
@@ -138,12 +178,13 @@ cublasStatus_t run(cublasHandle_t handle, const Gemm& g) {
   Product product = product_of(g, *rounding);
   product.workspace = context.workspace;
   product.workspace_bytes = context.workspace_bytes;
-  auto task = make_task(g.call, [product] { multiply(product); });
+  auto task = make_task(
+      g.call, [g, product, device = context.device] { g.arrays ? multiply_arrays(g, product, device) : multiply(product); });
   Lock lock;
   CUstream_st* stream = find_stream(g.call, context.stream);
   if (!stream) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (g.m == 0 || g.n == 0 || g.batches == 0) return CUBLAS_STATUS_SUCCESS;
-  if (!check_product(product, context.device)) {
+  if (g.arrays ? !check_ranges(g.call, context.device, arrays_of(g, product)) : !check_product(product, context.device)) {
     break_device(context.device, cudaErrorIllegalAddress);
     return CUBLAS_STATUS_EXECUTION_FAILED;
   }
@@ -252,19 +293,17 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa, cub
                             int ldb, const void* beta, void* c, cudaDataType c_type, int ldc, cublasComputeType_t compute,
                             cublasGemmAlgo_t algorithm) {
   return blas_call("cublasGemmEx", handle, [&] {
-    return run(handle, {"cublasGemmEx", transa, transb, m,   n,   k, alpha, a, b, beta,    c,        a_type,
-                        b_type,         c_type, lda,    ldb, ldc, 0, 0,     0, 1, compute, algorithm});
+    return run(handle, {"cublasGemmEx", transa, transb, m,   n,   k,   alpha, a, b,       beta,     c,
+                        a_type,         b_type, c_type, lda, ldb, ldc, false, 1, compute, algorithm});
   });
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
-                                          int k, const void* alpha, const void* a, cudaDataType a_type, int lda,
-                                          long long int stride_a, const void* b, cudaDataType b_type, int ldb,
-                                          long long int stride_b, const void* beta, void* c, cudaDataType c_type, int ldc,
-                                          long long int stride_c, int batches, cublasComputeType_t compute,
-                                          cublasGemmAlgo_t algorithm) {
-  return blas_call("cublasGemmStridedBatchedEx", handle, [&] {
-    return run(handle, {"cublasGemmStridedBatchedEx",
+cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
+                                   const void* alpha, const void* const a[], cudaDataType a_type, int lda, const void* const b[],
+                                   cudaDataType b_type, int ldb, const void* beta, void* const c[], cudaDataType c_type, int ldc,
+                                   int batches, cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  return blas_call("cublasGemmBatchedEx", handle, [&] {
+    return run(handle, {"cublasGemmBatchedEx",
                         transa,
                         transb,
                         m,
@@ -274,16 +313,14 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
                         a,
                         b,
                         beta,
-                        c,
+                        const_cast<void**>(c),
                         a_type,
                         b_type,
                         c_type,
                         lda,
                         ldb,
                         ldc,
-                        stride_a,
-                        stride_b,
-                        stride_c,
+                        true,
                         batches,
                         compute,
                         algorithm});

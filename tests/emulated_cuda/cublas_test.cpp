@@ -19,7 +19,7 @@ struct Blas {
   ~Blas() { CHECK(cublasDestroy(handle) == CUBLAS_STATUS_SUCCESS); }
 };
 
-/// Shapes of one strided batch.
+/// Shapes of a product, or of `batches` of them at these distances.
 struct Shape {
   int m, n, k;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
@@ -33,8 +33,33 @@ struct Shape {
 
 cublasStatus_t call(cublasHandle_t handle, const Shape& z, float alpha, const void* a, cudaDataType ab_type, const void* b,
                     float beta, void* c, cudaDataType c_type, cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
-  return cublasGemmStridedBatchedEx(handle, z.a, z.b, z.m, z.n, z.k, &alpha, a, ab_type, z.lda, z.stride_a, b, ab_type, z.ldb,
-                                    z.stride_b, &beta, c, c_type, z.ldc, z.stride_c, z.batches, compute, CUBLAS_GEMM_DEFAULT);
+  return cublasGemmEx(handle, z.a, z.b, z.m, z.n, z.k, &alpha, a, ab_type, z.lda, b, ab_type, z.ldb, &beta, c, c_type, z.ldc,
+                      compute, CUBLAS_GEMM_DEFAULT);
+}
+
+/// The pointers of a batch, in memory of the device.
+struct Arrays {
+  Buffer<float*> a, b, c;
+  Arrays(const Blas& blas, const std::vector<float*>& to_a, const std::vector<float*>& to_b, const std::vector<float*>& to_c)
+      : a(to_a, blas.stream), b(to_b, blas.stream), c(to_c, blas.stream) {}
+  Arrays(const Blas& blas, const Shape& z, float* to_a, float* to_b, float* to_c)
+      : Arrays(blas, at(to_a, z.stride_a, z.batches), at(to_b, z.stride_b, z.batches), at(to_c, z.stride_c, z.batches)) {}
+  static std::vector<float*> at(float* first, long long stride, int batches) {
+    std::vector<float*> pointers;
+    for (int i = 0; i < batches; ++i) pointers.push_back(first + stride * i);
+    return pointers;
+  }
+};
+
+cublasStatus_t call(const Blas& blas, const Shape& z, float alpha, const void* const* a, const void* const* b, float beta,
+                    void* const* c, cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
+  return cublasGemmBatchedEx(blas.handle, z.a, z.b, z.m, z.n, z.k, &alpha, a, CUDA_R_32F, z.lda, b, CUDA_R_32F, z.ldb, &beta, c,
+                             CUDA_R_32F, z.ldc, z.batches, compute, CUBLAS_GEMM_DEFAULT);
+}
+cublasStatus_t call(const Blas& blas, const Shape& z, float alpha, const Arrays& arrays, float beta,
+                    cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
+  const auto pointers = [](const Buffer<float*>& array) { return reinterpret_cast<void* const*>(array.data); };
+  return call(blas, z, alpha, pointers(arrays.a), pointers(arrays.b), beta, pointers(arrays.c), compute);
 }
 
 std::vector<double> plain(const Shape& z, double alpha, const std::vector<float>& a, const std::vector<float>& b, double beta,
@@ -75,8 +100,8 @@ TEST_CASE("products are the sums of the definition for N and T, leading dimensio
                              c = random_floats(static_cast<size_t>(z.stride_c * 3), 3);
     for (const float beta : {0.0f, 0.5f}) {
       Buffer<float> a_memory(a, blas.stream), b_memory(b, blas.stream), c_memory(c, blas.stream);
-      CHECK(call(blas.handle, z, 1.5f, a_memory.data, CUDA_R_32F, b_memory.data, beta, c_memory.data, CUDA_R_32F) ==
-            CUBLAS_STATUS_SUCCESS);
+      const Arrays arrays(blas, z, a_memory.data, b_memory.data, c_memory.data);
+      CHECK(call(blas, z, 1.5f, arrays, beta) == CUBLAS_STATUS_SUCCESS);
       blas.stream.synchronize();
       const std::vector<float> found = c_memory.download(blas.stream);
       const std::vector<double> wanted = plain(z, 1.5, a, b, beta, c);
@@ -94,14 +119,107 @@ TEST_CASE("heads side by side in one matrix are batches whose matrices interleav
   z.lda = 4, z.ldb = 3, z.ldc = 8, z.batches = 2, z.stride_c = 4;
   const std::vector<float> a = random_floats(12, 1), b = random_floats(18, 2);
   Buffer<float> a_memory(a, blas.stream), b_memory(b, blas.stream), c_memory(48);
-  CHECK(call(blas.handle, z, 1, a_memory.data, CUDA_R_32F, b_memory.data, 0, c_memory.data, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+  const Arrays apart(blas, z, a_memory.data, b_memory.data, c_memory.data);
+  CHECK(call(blas, z, 1, apart, 0) == CUBLAS_STATUS_SUCCESS);
   blas.stream.synchronize();
   const std::vector<float> found = c_memory.download(blas.stream);
   for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == found[i % 8 < 4 ? i + 4 : i - 4]);
   z.stride_c = 3;
-  CHECK(call(blas.handle, z, 1, a_memory.data, CUDA_R_32F, b_memory.data, 0, c_memory.data, CUDA_R_32F) ==
-        CUBLAS_STATUS_EXECUTION_FAILED);
-  check_violation({"cublasGemmStridedBatchedEx", "overlap"});
+  const Arrays overlapping(blas, z, a_memory.data, b_memory.data, c_memory.data);
+  CHECK(call(blas, z, 1, overlapping, 0) == CUBLAS_STATUS_SUCCESS);
+  CHECK(cudaStreamSynchronize(blas.stream) == cudaErrorIllegalAddress);
+  check_violation({"cublasGemmBatchedEx", "overlap"});
+}
+
+TEST_CASE("arrays of pointers are read when the stream has come to the product") {
+  Machine machine({.delay_us = 300});
+  Blas blas;
+  Shape z{1, 1, 1};
+  z.lda = z.ldb = z.ldc = 1, z.batches = 2;
+  Buffer<float> x(std::vector{2.0f, 3.0f, 5.0f}, blas.stream), y(2);
+  Buffer<float*> a(2), b(2), c(2);
+  const auto write = [&](float* const(&pointers)[6]) {
+    std::vector<float*> values(std::begin(pointers), std::end(pointers));
+    gpipe_emulated_launch(blas.stream, "pointers", [values, a = a.data, b = b.data, c = c.data] {
+      for (size_t i = 0; i < 2; ++i) a[i] = values[i], b[i] = values[2 + i], c[i] = values[4 + i];
+    });
+  };
+  const auto product = [&] {
+    return call(blas, z, 1, reinterpret_cast<void* const*>(a.data), reinterpret_cast<void* const*>(b.data), 0,
+                reinterpret_cast<void* const*>(c.data));
+  };
+  write({x.data, x.data + 1, x.data + 2, x.data, y.data, y.data + 1});
+  CHECK(product() == CUBLAS_STATUS_SUCCESS);
+  write({y.data, y.data, x.data, x.data + 2, x.data, x.data + 1});
+  CHECK(x.download(blas.stream) == std::vector{2.0f, 3.0f, 5.0f});  // only the pointers changed
+  CHECK(y.download(blas.stream) == std::vector{10.0f, 6.0f});
+}
+
+/// What each bad array is reported as; those known at the call are refused by it, the others break the device later.
+TEST_CASE("arrays of pointers are memory of the device that was written, and each matrix may be used") {
+  struct Bad {
+    std::string text;
+    int which;
+    bool at_once;
+  };
+  for (const Bad& bad :
+       {Bad{"the array A 0x", 0, true}, Bad{"the array B 0x", 1, true}, Bad{"the array C is null", 2, true},
+        Bad{"read memory nobody wrote: the array A at element 1", 3, false}, Bad{"A[1] 0x", 4, false},
+        Bad{"B[0] is 64 bytes at offset 4 of 64 bytes", 5, false}, Bad{"C[1] 0x", 6, false}, Bad{"A[1] is null", 7, false},
+        Bad{"shares elements with B", 8, false}, Bad{"device 1, which device 0 has no access to", 9, false},
+        Bad{"A[0] 0x", 10, false}, Bad{"is not aligned to 8", 11, true}}) {
+    CAPTURE(bad.which);
+    Machine machine({.devices = 2});
+    Blas blas;
+    std::array<float, 16> of_host = {};
+    Buffer<float> a(std::vector<float>(33, 1.0f), blas.stream), b(std::vector<float>(16, 1.0f), blas.stream), c(32);
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    Buffer<float> foreign(16);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    void* freed = nullptr;
+    REQUIRE(cudaMalloc(&freed, 64) == cudaSuccess);
+    REQUIRE(cudaFree(freed) == cudaSuccess);
+    Shape z{4, 4, 4};
+    z.lda = z.ldb = z.ldc = 4, z.batches = 2;
+    std::vector<float*> to_a{a.data, a.data + 16}, to_b{b.data, b.data}, to_c{c.data, c.data + 16};
+    if (bad.which == 4) to_a[1] = of_host.data();
+    if (bad.which == 5) to_b[0] = b.data + 1;
+    if (bad.which == 6) to_c[1] = static_cast<float*>(freed);
+    if (bad.which == 7) to_a[1] = nullptr;
+    if (bad.which == 8) to_c[0] = b.data;
+    if (bad.which == 9) to_a[1] = foreign.data;
+    if (bad.which == 10) to_a[0] = a.data + 1;  // 16 bytes are read at once by the fast types
+    const Arrays arrays(blas, to_a, to_b, to_c);
+    Buffer<float*> half(3);
+    half.upload({a.data}, blas.stream);
+    const auto pointers = [](auto* array) { return reinterpret_cast<void* const*>(array); };
+    const cublasStatus_t status =
+        call(blas, z, 1,
+             bad.which == 0    ? pointers(to_a.data())
+             : bad.which == 3  ? pointers(half.data)
+             : bad.which == 11 ? pointers(reinterpret_cast<char*>(half.data) + 4)
+                               : pointers(arrays.a.data),
+             bad.which == 1 ? pointers(freed) : pointers(arrays.b.data), 0, bad.which == 2 ? nullptr : pointers(arrays.c.data),
+             bad.which == 10 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+    CHECK(status == (bad.at_once ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS));
+    CHECK(cudaStreamSynchronize(blas.stream) == cudaErrorIllegalAddress);
+    check_violation({"cublasGemmBatchedEx", bad.text});
+  }
+}
+
+TEST_CASE("matrices of a batch may lie anywhere, of one input, and a factor of 4 bytes where no 16 are read at once") {
+  Machine machine;
+  Blas blas;
+  Shape z{1, 1, 3};
+  z.a = CUBLAS_OP_T;
+  z.lda = z.ldb = 3, z.ldc = 1, z.batches = 2;
+  Buffer<float> x(std::vector{1.0f, 2.0f, 3.0f, 4.0f}, blas.stream), y(2);
+  const Arrays arrays(blas, {x.data + 1, x.data}, {x.data, x.data}, {y.data + 1, y.data});
+  CHECK(call(blas, z, 1, arrays, 0, CUBLAS_COMPUTE_32F_FAST_TF32) == CUBLAS_STATUS_SUCCESS);
+  CHECK(y.download(blas.stream) == std::vector{14.0f, 20.0f});
+  z.batches = -1;
+  CHECK(call(blas, z, 1, arrays, 0) == CUBLAS_STATUS_INVALID_VALUE);
+  check_violation({"cublasGemmBatchedEx", "negative"});
 }
 
 TEST_CASE("beta 0 does not read C, and k 0 leaves beta C") {
@@ -245,7 +363,7 @@ TEST_CASE("pointers that may not be used are reported by argument") {
     void* to = bad.which == 2 ? freed : bad.which == 5 ? a.data : c.data;
     CHECK(call(blas.handle, z, 1, from, CUDA_R_32F, bad.which == 1 ? b.data + 1 : b.data, 0, to, CUDA_R_32F) ==
           CUBLAS_STATUS_EXECUTION_FAILED);
-    check_violation({"cublasGemmStridedBatchedEx", bad.text});
+    check_violation({"cublasGemmEx", bad.text});
     CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
     CHECK(call(blas.handle, z, 1, a.data, CUDA_R_32F, b.data, 0, c.data, CUDA_R_32F) == CUBLAS_STATUS_EXECUTION_FAILED);
   }
@@ -285,7 +403,7 @@ TEST_CASE("a product of memory nobody wrote is reported") {
   z.lda = z.ldb = z.ldc = 4;
   CHECK(call(blas.handle, z, 1, a.data, CUDA_R_32F, b.data, 0, c.data, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
   blas.stream.synchronize();
-  check_violation({"cublasGemmStridedBatchedEx read memory nobody wrote: A", "offset 28 of 64 bytes of device 0"});
+  check_violation({"cublasGemmEx read memory nobody wrote: A", "offset 28 of 64 bytes of device 0"});
   CHECK(call(blas.handle, z, 1, b.data, CUDA_R_32F, b.data, 1, c.data, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
   blas.stream.synchronize();
   CHECK(violations().empty());  // C was written, if with NaN

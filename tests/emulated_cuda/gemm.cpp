@@ -17,7 +17,7 @@ std::vector<float> pack(const Matrix& x, int64_t batch, bool transpose, Rounding
   std::vector<float> packed(static_cast<size_t>(x.rows * x.cols));
   for (int64_t j = 0; j < x.cols; ++j) {
     for (int64_t i = 0; i < x.rows; ++i) {
-      const float value = rounded(load(x.data, x.type, batch * x.stride + j * x.ld + i), rounding);
+      const float value = rounded(load(x.at(batch), x.type, j * x.ld + i), rounding);
       packed[static_cast<size_t>(transpose ? i * x.cols + j : j * x.rows + i)] = value;
     }
   }
@@ -28,7 +28,7 @@ void check_input(const char* call, const char* argument, const Matrix& x) {
   const size_t size = bytes_of(x.type);
   for (int64_t batch = 0; batch < x.batches; ++batch) {
     for (int64_t j = 0; j < x.cols; ++j) {
-      const auto* column = static_cast<const std::byte*>(x.data) + static_cast<size_t>(batch * x.stride + j * x.ld) * size;
+      const std::byte* column = x.at(batch) + static_cast<size_t>(j * x.ld) * size;
       if (find_poison(column, static_cast<size_t>(x.rows), size) < 0) continue;
       check_written(call, argument, column, static_cast<size_t>(x.rows), size);
       return;
@@ -39,10 +39,10 @@ void check_input(const char* call, const char* argument, const Matrix& x) {
 void finish_column(const Product& p, int64_t batch, int64_t j, const float* sums) {
   for (int64_t i = 0; i < p.m; ++i) {
     float value = p.alpha * sums[i];
-    if (p.beta != 0) value += p.beta * load(p.c.data, p.c.type, batch * p.c.stride + j * p.c.ld + i);
+    if (p.beta != 0) value += p.beta * load(p.c.at(batch), p.c.type, j * p.c.ld + i);
     if (p.bias) value += load(p.bias, p.bias_type, batch * p.bias_stride + i);
     if (p.relu) value = value > 0 ? value : value != value ? value : 0.0f;
-    store(const_cast<void*>(p.d.data), p.d.type, batch * p.d.stride + j * p.d.ld + i, value);
+    store(const_cast<std::byte*>(p.d.at(batch)), p.d.type, j * p.d.ld + i, value);
   }
 }
 
@@ -65,14 +65,15 @@ void multiply_one(const Product& p, int64_t batch) {
   }
 }
 
-/// Columns as [first, end) in elements of `size` bytes from address 0, in order.
-std::vector<std::pair<uintptr_t, uintptr_t>> columns_of(const Matrix& x) {
-  std::vector<std::pair<uintptr_t, uintptr_t>> found;
+using Stretch = std::pair<uintptr_t, uintptr_t>;  // addresses [first, end)
+
+/// The columns of all matrices, in order.
+std::vector<Stretch> columns_of(const Matrix& x) {
+  std::vector<Stretch> found;
   const size_t size = bytes_of(x.type);
-  const auto base = reinterpret_cast<uintptr_t>(x.data);
   for (int64_t batch = 0; batch < x.batches; ++batch) {
     for (int64_t j = 0; j < x.cols; ++j) {
-      const uintptr_t first = base + static_cast<uintptr_t>(batch * x.stride + j * x.ld) * size;
+      const uintptr_t first = reinterpret_cast<uintptr_t>(x.at(batch)) + static_cast<uintptr_t>(j * x.ld) * size;
       found.emplace_back(first, first + static_cast<uintptr_t>(x.rows) * size);
     }
   }
@@ -80,7 +81,53 @@ std::vector<std::pair<uintptr_t, uintptr_t>> columns_of(const Matrix& x) {
   return found;
 }
 
+/// From the first element to behind the last of all matrices.
+Stretch bounds_of(const Matrix& x) {
+  Stretch bounds{UINTPTR_MAX, 0};
+  if (x.rows == 0 || x.cols == 0) return bounds;
+  for (int64_t batch = 0; batch < x.batches; ++batch) {
+    const auto first = reinterpret_cast<uintptr_t>(x.at(batch));
+    bounds.first = std::min(bounds.first, first);
+    bounds.second = std::max(bounds.second, first + static_cast<uintptr_t>(x.ld * (x.cols - 1) + x.rows) * bytes_of(x.type));
+  }
+  return bounds;
+}
+
+/// "" or why two of the matrices of `out` share an element.
+std::string overlap_of(const Matrix& out) {
+  if (out.rows == 0 || out.cols == 0) return "";
+  if (out.batches == 1) return "";  // ld >= rows is checked before
+  if (out.each.empty() && out.stride >= out.ld * (out.cols - 1) + out.rows) return "";
+  const auto columns = columns_of(out);
+  for (size_t i = 1; i < columns.size(); ++i) {
+    if (columns[i].first < columns[i - 1].second) return "has matrices that overlap";
+  }
+  return "";
+}
+
+bool share_elements(const Matrix& out, const Matrix& in) {
+  const Stretch o = bounds_of(out), i = bounds_of(in);
+  if (o.second <= i.first || i.second <= o.first) return false;
+  const auto outs = columns_of(out);
+  const auto ins = columns_of(in);
+  for (size_t a = 0, b = 0; a < outs.size() && b < ins.size();) {
+    if (outs[a].first < ins[b].second && ins[b].first < outs[a].second) return true;
+    (outs[a].second <= ins[b].second ? a : b) += 1;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::vector<Range> Matrix::ranges(const std::string& argument) const {
+  if (rows == 0 || cols == 0) return {};
+  const size_t size = bytes_of(type), wanted = std::max(size, alignment);
+  const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements + ld * (cols - 1) + rows) * size; };
+  if (each.empty()) return {{argument, data, bytes(stride * (batches - 1)), wanted}};
+  std::vector<Range> found;
+  for (size_t i = 0; i < each.size(); ++i) found.push_back({argument + "[" + std::to_string(i) + "]", each[i], bytes(0), wanted});
+  return found;
+}
 
 void multiply(const Product& p) {
   if (p.alpha != 0 && p.k > 0) {
@@ -93,39 +140,17 @@ void multiply(const Product& p) {
   for (int64_t batch = 0; batch < p.d.batches; ++batch) multiply_one(p, batch);
 }
 
-std::string overlap_of(const Matrix& out) {
-  if (out.rows == 0 || out.cols == 0) return "";
-  if (out.batches == 1) return "";  // ld >= rows is checked before
-  if (out.stride >= out.ld * (out.cols - 1) + out.rows) return "";
-  const auto columns = columns_of(out);
-  for (size_t i = 1; i < columns.size(); ++i) {
-    if (columns[i].first < columns[i - 1].second) return "has matrices that overlap";
-  }
-  return "";
-}
-
-bool share_elements(const Matrix& out, const Matrix& in) {
-  const auto* o = static_cast<const std::byte*>(out.data);
-  const auto* i = static_cast<const std::byte*>(in.data);
-  const size_t o_bytes = static_cast<size_t>(out.span()) * bytes_of(out.type);
-  const size_t i_bytes = static_cast<size_t>(in.span()) * bytes_of(in.type);
-  if (o + o_bytes <= i || i + i_bytes <= o || o_bytes == 0 || i_bytes == 0) return false;
-  const auto outs = columns_of(out);
-  const auto ins = columns_of(in);
-  for (size_t a = 0, b = 0; a < outs.size() && b < ins.size();) {
-    if (outs[a].first < ins[b].second && ins[b].first < outs[a].second) return true;
-    (outs[a].second <= ins[b].second ? a : b) += 1;
-  }
-  return false;
-}
-
 bool check_product(const Product& p, int device) {
-  std::vector<Range> ranges = {p.d.range(p.c.data == p.d.data ? "C" : "D")};
+  std::vector<Range> ranges;
+  const auto add = [&](const char* argument, const Matrix& x) {
+    for (Range& range : x.ranges(argument)) ranges.push_back(std::move(range));
+  };
+  add(p.c.data == p.d.data ? "C" : "D", p.d);
   if (p.alpha != 0 && p.k > 0) {
-    ranges.push_back(p.a.range("A"));
-    ranges.push_back(p.b.range("B"));
+    add("A", p.a);
+    add("B", p.b);
   }
-  if (p.beta != 0 && p.c.data != p.d.data) ranges.push_back(p.c.range("C"));
+  if (p.beta != 0 && p.c.data != p.d.data) add("C", p.c);
   if (p.bias) {
     const int64_t count = p.bias_stride * (p.d.batches - 1) + p.m;
     ranges.push_back({"the bias", p.bias, static_cast<size_t>(count) * bytes_of(p.bias_type), bytes_of(p.bias_type)});

@@ -10,7 +10,8 @@
 
 namespace gpipe::emulated {
 
-/// `batches` matrices of rows x cols elements in memory; element (i, j) of matrix b is at b * stride + j * ld + i.
+/// `batches` matrices of rows x cols elements in memory; element (i, j) of matrix b is at b * stride + j * ld + i, or at
+/// j * ld + i of each[b] where there are such.
 struct Matrix {
   const void* data = nullptr;
   Number type = Number::f32;
@@ -19,11 +20,14 @@ struct Matrix {
   int64_t ld = 0;
   int64_t stride = 0;
   int64_t batches = 1;
-  /// Elements from the first of the first to the last of the last.
-  int64_t span() const { return rows == 0 || cols == 0 ? 0 : stride * (batches - 1) + ld * (cols - 1) + rows; }
-  Range range(const char* argument) const {
-    return {argument, data, static_cast<size_t>(span()) * bytes_of(type), bytes_of(type)};
+  std::vector<const void*> each = {};
+  size_t alignment = 1;  // that each wants beyond that of an element
+  const std::byte* at(int64_t batch) const {
+    if (!each.empty()) return static_cast<const std::byte*>(each[static_cast<size_t>(batch)]);
+    return static_cast<const std::byte*>(data) + static_cast<size_t>(batch * stride) * bytes_of(type);
   }
+  /// What it occupies, as "A", or "A[3]" of those in `each`.
+  std::vector<Range> ranges(const std::string& argument) const;
 };
 
 /// d = activation(alpha op(a) op(b) + beta c + bias), sums in f32 in a fixed order.
@@ -48,10 +52,6 @@ struct Product {
 };
 
 void multiply(const Product& product);
-
-/// "" or why two of the matrices of `out` share an element, or `out` one with `in`.
-std::string overlap_of(const Matrix& out);
-bool share_elements(const Matrix& out, const Matrix& in);
 
 /// Reports what is wrong with the pointers of a product on `device`: true when nothing is. With Lock.
 bool check_product(const Product& product, int device);

@@ -13,7 +13,7 @@ Allocation* find_allocation(const void* pointer);
 
 /// What a call does with a range.
 struct Range {
-  const char* argument;
+  std::string argument;
   const void* pointer;
   size_t bytes;
   size_t alignment = 1;

@@ -104,7 +104,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec& spec) override { return cpu::make_embedding(spec, team_); }
   std::unique_ptr<SampleAddOp> sample_add() override { return cpu::make_sample_add(team_); }
   std::unique_ptr<ShiftOp> shift(const ShiftSpec& spec) override { return cpu::make_shift(spec); }
-  std::unique_ptr<AttentionOp> attention(const AttentionSpec& spec) override { return cpu::make_attention(spec, team_); }
+  std::unique_ptr<AttentionOp> attention(const AttentionSpec& spec, const Batches&) override {
+    return cpu::make_attention(spec, team_);
+  }
   std::unique_ptr<ConcatOp> concat() override { return cpu::make_concat(team_); }
 
   void add(const TensorView& a, const TensorView& b, const TensorView& out) override { cpu::add(team_, a, b, out); }

@@ -131,7 +131,9 @@ class CudaBackend final : public Backend {
   std::unique_ptr<EmbeddingOp> embedding(const EmbeddingSpec& spec) override { return cuda::make_embedding(spec, queue_); }
   std::unique_ptr<SampleAddOp> sample_add() override { return cuda::make_sample_add(queue_); }
   std::unique_ptr<ShiftOp> shift(const ShiftSpec& spec) override { return cuda::make_shift(spec, queue_); }
-  std::unique_ptr<AttentionOp> attention(const AttentionSpec& spec) override { return cuda::make_attention(spec, context_); }
+  std::unique_ptr<AttentionOp> attention(const AttentionSpec& spec, const Batches& batches) override {
+    return cuda::make_attention(spec, batches, context_);
+  }
   std::unique_ptr<ConcatOp> concat() override { return cuda::make_concat(queue_); }
 
   void add(const TensorView& a, const TensorView& b, const TensorView& out) override { cuda::add(queue_, a, b, out); }

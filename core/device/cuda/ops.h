@@ -17,7 +17,7 @@ std::unique_ptr<WeightedOp> make_convolution(const ConvolutionSpec&, const Batch
 std::unique_ptr<WeightedOp> make_depthwise(const ConvolutionSpec&, const Batches&, const Queue&, Precision);
 std::unique_ptr<WeightedOp> make_transposed_convolution(const TransposedConvolutionSpec&, const Batches&, Context&);
 std::unique_ptr<WeightedOp> make_linear(const LinearSpec&, const Batches&, Context&);
-std::unique_ptr<AttentionOp> make_attention(const AttentionSpec&, Context&);
+std::unique_ptr<AttentionOp> make_attention(const AttentionSpec&, const Batches&, Context&);
 
 std::unique_ptr<PoolOp> make_pool(const PoolSpec&, const Queue&);
 std::unique_ptr<BatchNormOp> make_batch_norm(const BatchNormSpec&, const Batches&, const Queue&);
