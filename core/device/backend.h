@@ -119,8 +119,8 @@ class Backend {
   virtual void copy(const TensorView& from, const TensorView& to) = 0;
   virtual void fill(const TensorView& to, float value) = 0;
   virtual void swap(const TensorView& a, const TensorView& b) = 0;
-  /// Sum of squares in double, in an order that does not depend on the number of threads, to memory of the device.
-  virtual void sum_of_squares(const TensorView& x, double* out) = 0;
+  /// Each in an order that follows from its size alone.
+  virtual void sum_of_squares(std::span<const SumOfSquares> sums) = 0;
   /// Gradients are left as they are.
   virtual void update(std::span<const ParameterUpdate> updates) = 0;
 };

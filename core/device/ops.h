@@ -334,6 +334,12 @@ class ConcatOp : public Op {
   virtual void split(const TensorView& whole, std::span<const TensorView> parts) = 0;
 };
 
+/// *sum = the sum of the squares of the elements of `of`, in double; `sum` is in memory of the device.
+struct SumOfSquares {
+  TensorView of;
+  double* sum;
+};
+
 /// A parameter to update: weight, gradient and as many slots as the rule has (one more with UpdateCommon::averaging), all of the
 /// weight's size.
 struct ParameterUpdate {

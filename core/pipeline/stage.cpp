@@ -342,17 +342,22 @@ void Stage::copy_tied_parameter(const graph::Tie& tie, const Stage& owner) {
   if (from.data != to.data) backend().receive(owner.backend(), from, to);
 }
 
+// All at once, unless somebody wants to know what each takes; updates too.
 void Stage::sum_gradients(std::span<double> sums_of_squares) {
+  squares_.clear();
   for (size_t i = 0; i < parameter_count_; ++i) {
     const StateTensor& tensor = tensors_[i];
     double* const sum = host_ ? &sums_of_squares[i] : staging_->sums() + i;
     if (host_) *sum = 0;  // elsewhere it is since the memory was made
     if (tensor.spec->frozen) continue;
-    keep_up(tensor.node, false, [&] { backend().sum_of_squares(tensor.gradient, sum); });
+    squares_.push_back({tensor.gradient, sum});
+    if (observer_ == nullptr) continue;
+    keep_up(tensor.node, false, [&] { backend().sum_of_squares(squares_); });
+    squares_.clear();
   }
+  if (!squares_.empty()) backend().sum_of_squares(squares_);
 }
 
-// All at once, unless somebody wants to know what each takes.
 void Stage::update(std::span<const device::Update> rules) {
   updates_.clear();
   for (size_t i = 0; i < parameter_count_; ++i) {

@@ -218,6 +218,7 @@ class Stage {
   const std::atomic<bool>* aborted_ = nullptr;
   std::vector<TensorView> inputs_, dx_;           // reused by every call
   std::vector<device::ParameterUpdate> updates_;  // likewise
+  std::vector<device::SumOfSquares> squares_;     // likewise
   double busy_seconds_ = 0;
   // Of a device that is not the host:
   std::unique_ptr<device::Memory> mirror_memory_;

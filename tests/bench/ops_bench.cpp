@@ -197,7 +197,8 @@ void others(Backend& backend, const Shape& shape) {
   row("add " + shape.text(), "forward", 3 * bytes, "gb_per_s", best_seconds([&] { backend.add(x, y, z); }));
   row("copy " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { backend.copy(x, y); }));
   double squares = 0;
-  row("sum_of_squares " + shape.text(), "", bytes, "gb_per_s", best_seconds([&] { backend.sum_of_squares(x, &squares); }));
+  const device::SumOfSquares sum{x, &squares};
+  row("sum_of_squares " + shape.text(), "", bytes, "gb_per_s", best_seconds([&] { backend.sum_of_squares({&sum, 1}); }));
   const auto dropout = backend.dropout({});
   row("dropout " + shape.text(), "forward", 2 * bytes, "gb_per_s", best_seconds([&] { dropout->apply(x, y, {}); }));
   const TensorView slots[] = {y, z};

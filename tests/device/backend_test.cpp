@@ -41,7 +41,7 @@ TEST_CASE("memory comes zeroed and aligned, and a request beyond the machine nam
   CHECK(contains(message_of([&] { backend->allocate(size_t{1} << 60); }, base::ExitCode::memory), "1152921504606846976 bytes"));
 }
 
-TEST_CASE("the sum of squares has the same bits for every number of threads, and is exact in double") {
+TEST_CASE("sums of squares have the same bits for every number of threads, and are exact in double") {
   for (int64_t count : {1, 7, 63, 64, 65, 1000, 100003}) {
     const std::vector<float> values = noise(3, count);
     double plain = 0;
@@ -49,9 +49,10 @@ TEST_CASE("the sum of squares has the same bits for every number of threads, and
     const auto one = cpu(1), two = cpu(2), three = cpu(3);
     const DeviceBlock x(*one, {count}, values);
     double sums[3] = {};
-    one->sum_of_squares(x, &sums[0]);
-    two->sum_of_squares(x, &sums[1]);
-    three->sum_of_squares(x, &sums[2]);
+    const std::vector<device::SumOfSquares> all = {{x, &sums[0]}, {x, &sums[1]}, {x, &sums[2]}};
+    one->sum_of_squares({&all[0], 1});
+    two->sum_of_squares({&all[1], 1});
+    three->sum_of_squares({&all[2], 1});
     CHECK(sums[0] == doctest::Approx(plain).epsilon(1e-12));
     CHECK(sums[0] == sums[1]);
     CHECK(sums[0] == sums[2]);

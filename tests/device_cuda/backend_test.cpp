@@ -94,21 +94,39 @@ TEST_CASE("ops wait for uploads by their events, and copies to other devices for
   CHECK(one->seconds_between(*uploaded, *freed) >= 0);
 }
 
-TEST_CASE("sums of squares are exact in double and have the same bits twice; updates are the rule's own bits") {
+TEST_CASE("sums of squares are exact in double, and have the same bits alone and among others, in a few launches") {
+  const Machine machine({.delay_us = 0});
+  const auto backend = gpu();
+  std::vector<std::unique_ptr<DeviceBlock>> blocks;
+  std::vector<double> plain;
+  for (int i = 0; i < 130; ++i) {
+    const int64_t count = i == 3 ? 1100003 : i % 9 == 2 ? 4095 + i % 3 : 1 + 17 * i;
+    const std::vector<float> values = noise(static_cast<uint64_t>(i), count);
+    plain.push_back(0);
+    for (float x : values) plain.back() += static_cast<double>(x) * static_cast<double>(x);
+    blocks.push_back(std::make_unique<DeviceBlock>(*backend, tensor::Shape{count}, values));
+  }
+  const DeviceBlock out(*backend, {4 * 130});
+  double* const to = reinterpret_cast<double*>(out.view().data);
+  std::vector<device::SumOfSquares> sums;
+  for (size_t round = 0; round < 2; ++round)
+    for (size_t i = 0; i < blocks.size(); ++i) sums.push_back({*blocks[i], to + round * blocks.size() + i});
+  const auto launches = [] { return emulated::coverage()["gpipe_emulated_launch"]; };
+  const int64_t before = launches();
+  backend->sum_of_squares({sums.data(), blocks.size()});
+  CHECK(launches() - before <= 4);
+  for (size_t i = blocks.size(); i < sums.size(); ++i) backend->sum_of_squares({&sums[i], 1});
+  std::vector<double> found(sums.size());
+  read_bytes(*backend, out.view().data, out.view().bytes(), found.data());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    CHECK(found[i] == doctest::Approx(plain[i]).epsilon(1e-12));
+    CHECK(found[i] == found[blocks.size() + i]);
+  }
+}
+
+TEST_CASE("updates are the rule's own bits") {
   const Machine machine;
   const auto backend = gpu(), host = cpu();
-  for (const int64_t count : {1, 7, 255, 256, 257, 100003}) {
-    const std::vector<float> values = noise(3, count);
-    double plain = 0;
-    for (float x : values) plain += static_cast<double>(x) * static_cast<double>(x);
-    const DeviceBlock x(*backend, {count}, values), out(*backend, {4});
-    double sums[2] = {};
-    backend->sum_of_squares(x, reinterpret_cast<double*>(out.view().data));
-    backend->sum_of_squares(x, reinterpret_cast<double*>(out.view().data + 8));
-    read_bytes(*backend, out.view().data, sizeof sums, sums);
-    CHECK(sums[0] == doctest::Approx(plain).epsilon(1e-12));
-    CHECK(sums[0] == sums[1]);
-  }
   const std::vector<device::Update> rules = {
       device::SgdUpdate{.common = {.learning_rate = 0.1F, .gradient_scale = 0.5F, .l2 = 0.01F}},
       device::MomentumUpdate{.common = {.learning_rate = 0.1F, .averaging = 0.3F}, .momentum = 0.9F, .nesterov = true},

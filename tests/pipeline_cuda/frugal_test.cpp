@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cuda_runtime_api.h>
+
 using namespace gpipe;
 
 namespace {
@@ -35,6 +37,34 @@ TEST_CASE("a step waits for each of the pipeline's devices once, and an evaluati
     CHECK(of_evaluation <= 2 * partitions);
   }
   test::check_clean();
+}
+
+TEST_CASE("a step starts as many calls for many samples as for few, and two for the sums of squares of all gradients") {
+  std::vector<int64_t> products, kernels;
+  for (const int64_t samples : {8, 40}) {
+    emulated::reset({.devices = 1, .delay_us = 0});
+    test::SmallRun run{test::k_token_network, {7}, 9, samples};
+    run.tokens = true;
+    const auto network = test::network_of(run);
+    const auto plan = pipeline::make_plan(network, {test::on_gpus(1, 1, 2, Rematerialize::full, "gpipe"), samples, 1, {}});
+    pipeline::Engine engine(*plan);
+    base::Problems problems;
+    test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
+    const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+    test::MadeBatch made(run, 0);
+    engine.train(made.view(1), rules, 0);
+    auto before = emulated::coverage();
+    emulated::fail_at("sum of squares", 3, cudaErrorInvalidValue);
+    engine.train(made.view(1), rules, 0);
+    emulated::clear_failures();
+    auto after = emulated::coverage();
+    products.push_back(after["cublasGemmBatchedEx"] - before["cublasGemmBatchedEx"]);
+    kernels.push_back(after["gpipe_emulated_launch"] - before["gpipe_emulated_launch"]);
+  }
+  test::check_clean();
+  CHECK(products[0] > 0);
+  CHECK(products[1] == products[0]);
+  CHECK(kernels[1] == kernels[0]);
 }
 
 TEST_CASE("the devices hold what was planned, and give it back") {

@@ -113,7 +113,9 @@ class CpuBackend final : public Backend {
   void copy(const TensorView& from, const TensorView& to) override { cpu::copy(team_, from, to); }
   void fill(const TensorView& to, float value) override { cpu::fill(team_, to, value); }
   void swap(const TensorView& a, const TensorView& b) override { cpu::swap(team_, a, b); }
-  void sum_of_squares(const TensorView& x, double* out) override { *out = cpu::sum_of_squares(team_, x); }
+  void sum_of_squares(std::span<const SumOfSquares> sums) override {
+    for (const SumOfSquares& one : sums) *one.sum = cpu::sum_of_squares(team_, one.of);
+  }
   void update(std::span<const ParameterUpdate> updates) override {
     for (const ParameterUpdate& one : updates) cpu::update(team_, one);
   }

@@ -140,7 +140,7 @@ class CudaBackend final : public Backend {
   void copy(const TensorView& from, const TensorView& to) override { cuda::copy(queue_, from, to); }
   void fill(const TensorView& to, float value) override { cuda::fill(queue_, to, value); }
   void swap(const TensorView& a, const TensorView& b) override { cuda::swap(queue_, a, b); }
-  void sum_of_squares(const TensorView& x, double* out) override { cuda::sum_of_squares(queue_, x, out); }
+  void sum_of_squares(std::span<const SumOfSquares> sums) override { cuda::sum_of_squares(queue_, sums); }
   void update(std::span<const ParameterUpdate> updates) override { cuda::update(queue_, updates); }
 
  private:

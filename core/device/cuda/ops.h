@@ -41,7 +41,7 @@ void add(const Queue&, const TensorView& a, const TensorView& b, const TensorVie
 void copy(const Queue&, const TensorView& from, const TensorView& to);
 void fill(const Queue&, const TensorView& to, float value);
 void swap(const Queue&, const TensorView& a, const TensorView& b);
-void sum_of_squares(const Queue&, const TensorView& x, double* out);
+void sum_of_squares(const Queue&, std::span<const SumOfSquares> sums);
 void update(const Queue&, std::span<const ParameterUpdate> updates);
 
 /// Bytes rounded up to what vendor kernels like their memory aligned to.

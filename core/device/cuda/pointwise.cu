@@ -147,6 +147,55 @@ UpdateElement<Rule> element_of(const Rule& rule, const ParameterUpdate& what) {
           averaging ? what.slots.back().f32() : nullptr};
 }
 
+/// Many sums of squares in two launches: of parts of each tensor, and of the parts. They travel as the kernels' argument.
+class SquaresBatch {
+ public:
+  bool takes(const SumOfSquares& what) const {
+    return count_ < most && parts_ + parts_of(what.of.elements()) <= Queue::scratch_doubles;
+  }
+  void add(const SumOfSquares& what) {
+    const int64_t elements = what.of.elements(), own = parts_of(elements);
+    tensors_[count_++] = {what.of.f32(), what.sum, elements, parts_, own};
+    parts_ += own;
+  }
+  void launch(const Queue& queue) const {
+    double* scratch = queue.scratch;
+    rows(queue, "sum of squares", parts_, part_elements, [all = *this, scratch] GPIPE_KERNEL(auto& team, int64_t row) {
+      int which = 0;
+      while (which + 1 < all.count_ && all.tensors_[which + 1].first_part <= row) ++which;
+      const Tensor& tensor = all.tensors_[which];
+      const int64_t part = row - tensor.first_part;
+      const int64_t begin = tensor.elements * part / tensor.parts, end = tensor.elements * (part + 1) / tensor.parts;
+      const double own = team.template sum<double>(end - begin, [&](int64_t i) {
+        const double value = tensor.data[begin + i];
+        return value * value;
+      });
+      team.once([&] { scratch[row] = own; });
+    });
+    rows(queue, "sum of squares", count_, most_parts, [all = *this, scratch] GPIPE_KERNEL(auto& team, int64_t row) {
+      const Tensor& tensor = all.tensors_[row];
+      const double sum = team.template sum<double>(tensor.parts, [&](int64_t i) { return scratch[tensor.first_part + i]; });
+      team.once([&] { *tensor.sum = sum; });
+    });
+  }
+
+ private:
+  static constexpr int most = 96;
+  static constexpr int64_t part_elements = 4096, most_parts = 256;
+  static int64_t parts_of(int64_t elements) {
+    return std::clamp<int64_t>((elements + part_elements - 1) / part_elements, 1, most_parts);
+  }
+  struct Tensor {
+    const float* data;
+    double* sum;
+    int64_t elements, first_part, parts;
+  };
+  Tensor tensors_[most];
+  int count_ = 0;
+  int64_t parts_ = 0;
+  static_assert(sizeof(Tensor) * most <= 4000);
+};
+
 class CudaConcat final : public ConcatOp {
  public:
   explicit CudaConcat(const Queue& queue) : queue_(queue) {}
@@ -235,12 +284,12 @@ void swap(const Queue& queue, const TensorView& a, const TensorView& b) {
   });
 }
 
-void sum_of_squares(const Queue& queue, const TensorView& x, double* out) {
-  const float* data = x.f32();
-  sum(queue, "sum of squares", x.elements(), out, [=] GPIPE_KERNEL(int64_t i) {
-    const double value = data[i];
-    return value * value;
-  });
+void sum_of_squares(const Queue& queue, std::span<const SumOfSquares> sums) {
+  for (size_t next = 0; next < sums.size();) {
+    SquaresBatch batch;
+    for (; next < sums.size() && batch.takes(sums[next]); ++next) batch.add(sums[next]);
+    batch.launch(queue);
+  }
 }
 
 // Those with rules of one kind, which all of a run have, go together.

@@ -23,7 +23,7 @@ struct Queue {
   cudaStream_t stream = nullptr;
   Fault* fault = nullptr;     // in the device's memory
   double* scratch = nullptr;  // in the device's memory, scratch_doubles of them, for one call at a time
-  static constexpr int64_t scratch_doubles = 256;
+  static constexpr int64_t scratch_doubles = 8192;
 
   /// Makes the device the calling thread's current one: a thread may serve several.
   void use() const;

@@ -3,7 +3,6 @@
 //   each     f(i) for every element
 //   rows     body(team, row): a *team* of threads works on a row, with sums in a fixed order
 //   columns  sums down the columns of a matrix, in a fixed order
-//   sum      one number over all elements, in a fixed order
 //
 // "A fixed order" depends on the extents alone, never on the device, so two runs give the same bits. This file is compiled
 // twice: by nvcc, and as plain C++ for the emulated devices of the tests, where the same order runs in one loop after the
@@ -246,22 +245,6 @@ void columns(const Queue& queue, const char* name, int64_t rows, int64_t columns
     T sum{};
     for (int64_t chunk = 0; chunk < count; ++chunk) sum = sum + parts[chunk * columns + column];
     store(column, sum);
-  });
-}
-
-/// *out = sum of f(i) for i < count; out is in the device's memory.
-template <class F>
-void sum(const Queue& queue, const char* name, int64_t count, double* out, const F& f) {
-  constexpr int64_t parts = Queue::scratch_doubles;
-  double* scratch = queue.scratch;
-  rows(queue, name, parts, std::max(count / parts, int64_t{block_threads} * 4), [=] GPIPE_KERNEL(auto& team, int64_t part) {
-    const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
-    const double own = team.template sum<double>(end - begin, [&](int64_t i) { return f(begin + i); });
-    team.once([&] { scratch[part] = own; });
-  });
-  rows(queue, name, 1, parts, [=] GPIPE_KERNEL(auto& team, int64_t) {
-    const double all = team.template sum<double>(parts, [&](int64_t i) { return scratch[i]; });
-    team.once([&] { *out = all; });
   });
 }
 
