@@ -203,6 +203,31 @@ TEST_CASE("an id outside the vocabulary and a class that is not there are named 
   check_contains(message_of([&] { backend->synchronize(); }, base::ExitCode::data), {"class 3", "place 3", "0..2"});
 }
 
+TEST_CASE("of several bad ids the first of the first micro-batch is named, wherever the others are") {
+  const Machine machine;
+  const auto backend = gpu();
+  const auto op = backend->embedding({.rows = 5, .columns = 1});
+  for (const int64_t length : {4000, 200000}) {
+    const DeviceBlock one(*backend, {2, length}), two(*backend, {2, length}), table(*backend, {5, 1}, noise(1, 5));
+    const DeviceBlock y(*backend, {2, length, 1});
+    std::vector<int32_t> ids(static_cast<size_t>(2 * length), 4);
+    op->forward(ids_in(*backend, one, ids), table, y);
+    backend->synchronize();
+    const auto at = [&](int64_t place) -> int32_t& { return ids[static_cast<size_t>(place)]; };
+    at(2 * length - 1) = 9, at(length + 1500) = 7, at(length + 1501) = 6;
+    const tensor::TensorView early = ids_in(*backend, one, ids);
+    at(3) = 8;
+    const tensor::TensorView late = ids_in(*backend, two, ids);
+    op->forward(early, table, y);
+    op->forward(late, table, y);
+    check_contains(message_of([&] { backend->synchronize(); }, base::ExitCode::data),
+                   {"token id 7 ", "position 1500 of sample 1"});
+    backend->synchronize();
+    op->forward(late, table, y);
+    check_contains(message_of([&] { backend->synchronize(); }, base::ExitCode::data), {"token id 8 ", "position 3 of sample 0"});
+  }
+}
+
 TEST_CASE("NaN and ties: max pooling, softmax and cross-entropy do what they do on a CPU") {
   const Machine machine;
   std::vector<std::vector<float>> results[2];

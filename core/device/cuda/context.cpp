@@ -2,7 +2,14 @@
 
 #include "core/base/error.h"
 
+#include <span>
+
 namespace gpipe::device::cuda {
+namespace {
+
+constexpr size_t faults_bytes = sizeof(Fault) * Queue::most_faults;
+
+}  // namespace
 
 void Queue::use() const { check(cudaSetDevice(device), "cudaSetDevice"); }
 void Queue::check(cudaError_t status, const char* call) const { cuda::check(status, call, device); }
@@ -20,13 +27,13 @@ Context::Context(int device, Precision precision, std::shared_ptr<Algorithms> al
   };
   compute_ = stream();
   copies_ = stream();
-  fault_ = DeviceMemory(device, sizeof(Fault));
+  faults_ = DeviceMemory(device, faults_bytes);
   scratch_ = DeviceMemory(device, Queue::scratch_doubles * sizeof(double));
-  fault_copy_ = PinnedMemory(device, sizeof(Fault));
+  faults_copy_ = PinnedMemory(device, faults_bytes);
   queue_.stream = compute_.get();
-  queue_.fault = reinterpret_cast<Fault*>(fault_.data());
+  queue_.faults = reinterpret_cast<Fault*>(faults_.data());
   queue_.scratch = reinterpret_cast<double*>(scratch_.data());
-  check(cudaMemsetAsync(fault_.data(), 0, sizeof(Fault), compute()), "cudaMemsetAsync", device);
+  check(cudaMemsetAsync(faults_.data(), 0, faults_bytes, compute()), "cudaMemsetAsync", device);
 }
 
 // Nothing may be freed under work that still runs; what it says is too late to tell.
@@ -71,13 +78,17 @@ cudnnHandle_t Context::dnn() {
 
 void Context::synchronize() {
   queue_.use();
-  check(cudaMemcpyAsync(fault_copy_.data(), fault_.data(), sizeof(Fault), cudaMemcpyDeviceToHost, compute()), "cudaMemcpyAsync",
+  check(cudaMemcpyAsync(faults_copy_.data(), faults_.data(), faults_bytes, cudaMemcpyDeviceToHost, compute()), "cudaMemcpyAsync",
         device());
   check(cudaStreamSynchronize(compute()), "cudaStreamSynchronize", device());
   check(cudaStreamSynchronize(copies()), "cudaStreamSynchronize", device());
-  const Fault fault = *reinterpret_cast<const Fault*>(fault_copy_.data());
-  if (fault.kind == Fault::Kind::none) return;
-  check(cudaMemsetAsync(fault_.data(), 0, sizeof(Fault), compute()), "cudaMemsetAsync", device());
+  const std::span all(reinterpret_cast<const Fault*>(faults_copy_.data()), Queue::most_faults);
+  const Fault* first = nullptr;  // of the first check, and of its parts, which are in the order of their places
+  for (const Fault& one : all)
+    if (one.kind != Fault::Kind::none && (first == nullptr || one.check < first->check)) first = &one;
+  if (first == nullptr) return;
+  const Fault& fault = *first;
+  check(cudaMemsetAsync(faults_.data(), 0, faults_bytes, compute()), "cudaMemsetAsync", device());
   if (fault.kind == Fault::Kind::token)
     throw base::DataError("token id {} at position {} of sample {} of the micro-batch is not in the vocabulary, 0..{}",
                           fault.value, fault.place % fault.length, fault.place / fault.length, fault.limit - 1);

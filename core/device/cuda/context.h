@@ -60,8 +60,8 @@ class Context {
   std::string platform_;
   Queue queue_;
   Stream compute_, copies_;
-  DeviceMemory fault_, scratch_, blas_memory_;
-  PinnedMemory fault_copy_;
+  DeviceMemory faults_, scratch_, blas_memory_;
+  PinnedMemory faults_copy_;
   Blas blas_;
   BlasLt blas_lt_;
   Dnn dnn_;

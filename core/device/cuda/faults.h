@@ -1,5 +1,6 @@
-// Integers from the data that index something: a kernel looks for the first one out of range and notes it, synchronize()
-// throws. Whatever uses the integers leaves bad ones out, so that nothing reads or writes beyond its memory until then.
+// Integers from the data that index something: a kernel looks for the first one out of range and notes it, part by part;
+// synchronize() throws the first of all. Whatever uses the integers leaves bad ones out, so that nothing reads or writes beyond
+// its memory until then.
 #pragma once
 
 #include "core/device/cuda/skeletons.h"
@@ -9,14 +10,21 @@ namespace gpipe::device::cuda {
 
 /// `length`: integers a sample. Targets may be k_ignored_target.
 inline void find_fault(const Queue& queue, Fault::Kind kind, const int32_t* ids, int64_t count, int64_t length, int64_t limit) {
-  Fault* fault = queue.fault;
-  rows(queue, "check of ids", 1, count, [=] GPIPE_KERNEL(auto& team, int64_t) {
+  Fault* faults = queue.faults;
+  const int64_t check = queue.checks++, width = std::max<int64_t>((count + Queue::most_faults - 1) / Queue::most_faults, 1024);
+  rows(queue, "check of ids", (count + width - 1) / width, width, [=] GPIPE_KERNEL(auto& team, int64_t part) {
     const int32_t ignored = kind == Fault::Kind::target ? k_ignored_target : 0;  // 0 is within every range
+    const int64_t begin = part * width, end = begin + width < count ? begin + width : count;
     const int64_t place = team.reduce(
-        count, count, [&](int64_t i) { return ids[i] == ignored || (ids[i] >= 0 && ids[i] < limit) ? count : i; },
+        end - begin, end,
+        [&](int64_t i) {
+          const int32_t id = ids[begin + i];
+          return id == ignored || (id >= 0 && id < limit) ? end : begin + i;
+        },
         [](int64_t a, int64_t b) { return a < b ? a : b; });
     team.once([&] {
-      if (place < count && fault->kind == Fault::Kind::none) *fault = {kind, ids[place], place, length, limit};
+      Fault& fault = faults[part];
+      if (place < end && fault.kind == Fault::Kind::none) fault = {kind, ids[place], check, place, length, limit};
     });
   });
 }

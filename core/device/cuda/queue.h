@@ -8,11 +8,12 @@
 
 namespace gpipe::device::cuda {
 
-/// The first bad number that a kernel met since the last synchronize(); kernels cannot throw.
+/// The first bad number that a part of a check met since the last synchronize(); kernels cannot throw.
 struct Fault {
   enum class Kind : int32_t { none = 0, token, target };
   Kind kind;
   int32_t value;
+  int64_t check;   // which one it was, in the order of the calls
   int64_t place;   // in the micro-batch's ids
   int64_t length;  // ids a sample
   int64_t limit;   // values are 0..limit - 1
@@ -21,9 +22,10 @@ struct Fault {
 struct Queue {
   int device = 0;
   cudaStream_t stream = nullptr;
-  Fault* fault = nullptr;     // in the device's memory
-  double* scratch = nullptr;  // in the device's memory, scratch_doubles of them, for one call at a time
-  static constexpr int64_t scratch_doubles = 8192;
+  Fault* faults = nullptr;     // in the device's memory, most_faults of them
+  double* scratch = nullptr;   // in the device's memory, scratch_doubles of them, for one call at a time
+  mutable int64_t checks = 0;  // find_fault() so far
+  static constexpr int64_t scratch_doubles = 8192, most_faults = 256;
 
   /// Makes the device the calling thread's current one: a thread may serve several.
   void use() const;
