@@ -8,6 +8,7 @@ namespace gpipe::emulated {
 void reset(const Options&) {}
 std::vector<std::string> violations() { return {}; }
 std::vector<std::string> leaks() { return {}; }
+void clear_failures() {}
 int64_t host_waits() { return 0; }
 
 size_t used_bytes(int device) {
