@@ -47,6 +47,12 @@ int64_t count_targets(const OpCase& c, const NodeData& data) {
   return std::max<int64_t>(count, 1);
 }
 
+double weighted_sum(const Floats& a, const Floats& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum;
+}
+
 // Every byte 0xff: NaN.
 void poison_bytes(device::Backend& backend, std::byte* data, size_t bytes) {
   const std::vector<unsigned char> all((bytes + 3) / 4 * 4, 0xff);
@@ -99,7 +105,8 @@ class NodeRun {
         options_(options),
         backend_(device::open_backend(options.device, {options.threads, {}, options.precision})),
         layer_(make_layer_of(c)),
-        output_shape_(layer_->output_shape(c.inputs)) {
+        output_shape_(layer_->output_shape(c.inputs)),
+        written_(data) {
     backend_->attach_thread();
     device::Batches batches = c.micro_batches;
     std::sort(batches.rbegin(), batches.rend());
@@ -110,6 +117,34 @@ class NodeRun {
     operation_ = layer_->plan({*backend_, batches, c.inputs, output_shape_, std::span(wanted.data(), c.inputs.size())});
     wanted_.assign(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(c.inputs.size()));
     make_state();
+  }
+
+  /// What has changed in data_ since the last call is written, and only what that changes is computed again.
+  double loss() {
+    bool packed = !passes_.empty();
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      if (data_.parameters[i] != written_.parameters[i]) {
+        parameters_[i].write(data_.parameters[i]);
+        packed = false;
+      }
+    if (!packed) operation_->pack(state_, workspace_->data());
+    sums_.resize(case_.micro_batches.size());
+    for (size_t micro = 0; micro < sums_.size(); ++micro) {
+      bool computed = packed;
+      if (passes_.size() == micro) passes_.push_back(make_blocks(micro));
+      MicroBlocks& blocks = passes_[micro];
+      for (size_t i = 0; i < blocks.inputs.size(); ++i)
+        if (data_.inputs[micro][i] != written_.inputs[micro][i]) {
+          blocks.inputs[i].write(data_.inputs[micro][i]);
+          computed = false;
+        }
+      if (computed) continue;
+      const std::vector<TensorView> x = views_of(blocks.inputs);
+      operation_->forward({blocks.pass, x, blocks.output.view(), blocks.saved->data(), workspace_->data()}, state_);
+      sums_[micro] = weighted_sum(blocks.output.read(), data_.dy[micro]);
+    }
+    written_ = data_;
+    return std::accumulate(sums_.begin(), sums_.end(), 0.0);
   }
 
   NodeResult run() {
@@ -152,24 +187,36 @@ class NodeRun {
     state_ = {parameter_views_, gradient_views_, buffer_views_, packed_->data(), packed_gradient_->data(), batch_state_->data()};
   }
 
-  MicroResult run_micro(size_t micro, NodeResult& all) {
-    const int64_t samples = case_.micro_batches[micro];
-    graph::Pass pass = pass_of(case_, micro);
-    pass.training = !options_.evaluate;
-    pass.mini_batch_targets = data_.targets;
-    const graph::Needs needs = operation_->needs();
+  /// What a micro-batch's forward pass reads and writes.
+  struct MicroBlocks {
+    graph::Pass pass;
+    std::vector<Block> inputs;
+    Block output;
+    std::unique_ptr<device::Memory> saved;
+  };
 
-    std::vector<Block> inputs, dx;
+  MicroBlocks make_blocks(size_t micro) {
+    const int64_t samples = case_.micro_batches[micro];
+    MicroBlocks blocks{pass_of(case_, micro),
+                       {},
+                       {*backend_, output_shape_.with_batch(samples), layer_->output_type(case_.types()), options_.shift},
+                       backend_->allocate(operation_->saved_bytes(samples))};
+    blocks.pass.training = !options_.evaluate;
+    blocks.pass.mini_batch_targets = data_.targets;
     for (size_t i = 0; i < case_.inputs.size(); ++i) {
-      inputs.emplace_back(*backend_, case_.inputs[i].with_batch(samples), case_.types()[i], options_.shift);
-      inputs.back().write(data_.inputs[micro][i]);
+      blocks.inputs.emplace_back(*backend_, case_.inputs[i].with_batch(samples), case_.types()[i], options_.shift);
+      blocks.inputs.back().write(data_.inputs[micro][i]);
     }
-    const DType type = layer_->output_type(case_.types());
-    Block own_output(*backend_, output_shape_.with_batch(samples), type, options_.shift);
-    own_output.poison();
+    blocks.output.poison();
+    return blocks;
+  }
+
+  MicroResult run_micro(size_t micro, NodeResult& all) {
+    auto [pass, inputs, own_output, saved] = make_blocks(micro);
+    const graph::Needs needs = operation_->needs();
     const bool over_input = options_.in_place && needs.in_place;
-    const TensorView y{over_input ? inputs[0].view().data : own_output.view().data, own_output.view().shape, type};
-    const std::unique_ptr<device::Memory> saved = backend_->allocate(operation_->saved_bytes(samples));
+    const TensorView& own = own_output.view();
+    const TensorView y{over_input ? inputs[0].view().data : own.data, own.shape, own.dtype};
 
     const std::vector<TensorView> x = views_of(inputs);
     operation_->forward({pass, x, y, saved->data(), workspace_->data()}, state_);
@@ -189,6 +236,7 @@ class NodeRun {
 
     Block dy(*backend_, y.shape, DType::f32, options_.shift);
     dy.write(data_.dy[micro]);
+    std::vector<Block> dx;
     std::vector<TensorView> dx_views;
     for (size_t i = 0; i < inputs.size(); ++i) {
       dx.emplace_back(*backend_, inputs[i].view().shape, DType::f32, options_.shift);
@@ -221,6 +269,10 @@ class NodeRun {
   std::vector<TensorView> parameter_views_, gradient_views_, buffer_views_;
   std::unique_ptr<device::Memory> packed_, packed_gradient_, batch_state_, workspace_;
   graph::NodeState state_;
+  // Of loss(), by micro-batch; and the numbers that they are of.
+  std::vector<MicroBlocks> passes_;
+  std::vector<double> sums_;
+  NodeData written_;
 };
 
 }  // namespace
@@ -281,6 +333,10 @@ NodeData make_data(const OpCase& c) {
 }
 
 NodeResult run_node(const OpCase& c, const NodeData& data, const NodeOptions& options) { return NodeRun(c, data, options).run(); }
+
+std::function<double()> make_loss(const OpCase& c, const NodeData& data, const NodeOptions& options) {
+  return [run = std::make_shared<NodeRun>(c, data, options)] { return run->loss(); };
+}
 
 bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);

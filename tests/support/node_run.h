@@ -5,6 +5,7 @@
 #include "tests/support/op_cases.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct NodeResult {
 };
 
 NodeResult run_node(const OpCase& c, const NodeData& data, const NodeOptions& options = {});
+/// Sum of dy * output over a mini-batch's forward passes in training, of the numbers that `data` holds at each call. Both must
+/// outlive it.
+std::function<double()> make_loss(const OpCase& c, const NodeData& data, const NodeOptions& options);
 
 /// The pass of micro-batch `micro` as run_node gives it.
 graph::Pass pass_of(const OpCase& c, size_t micro);

@@ -1,5 +1,7 @@
 #include "tests/support/reference.h"
 
+#include "tests/support/central_difference.h"
+
 #include <stdexcept>
 
 namespace gpipe::test {
@@ -59,15 +61,8 @@ ReferenceGradients central_differences(const Reference& reference, const Referen
     std::vector<Numbers> result;
     for (Numbers& values : all) {
       Numbers slope;
-      for (double& value : values) {
-        const double before = value;
-        value = before + step;
-        const double above = weighted_sum(reference.forward(probe), dy);
-        value = before - step;
-        const double below = weighted_sum(reference.forward(probe), dy);
-        value = before;
-        slope.push_back((above - below) / (2 * step));
-      }
+      for (double& value : values)
+        slope.push_back(central_difference(value, step, [&] { return weighted_sum(reference.forward(probe), dy); }));
       result.push_back(std::move(slope));
     }
     return result;
