@@ -76,6 +76,23 @@ TEST_CASE("tokens: the same bits for every schedule, number of stages and of GPU
   check_every_place(tokens(), test::network_of(tokens()).loss_node());
 }
 
+TEST_CASE("on one GPU alone: the same bits with 1 to 4 pipeline devices, by every schedule") {
+  test::SmallRun run = k_pictures;
+  run.batch_size = 12;  // in as many micro-batches, which every schedule takes for each K here
+  emulated::reset({.delay_us = 0});
+  const test::RunBits one = test::run_steps(run, test::on_gpus(1, 1, 12, Rematerialize::none, "gpipe"), 2);
+  uint64_t seed = 1;
+  for (const auto& schedule : pipeline::schedule_types())
+    for (const int partitions : {1, 2, 3, 4}) {
+      const Rematerialize policy = seed % 2 == 0 ? Rematerialize::full : Rematerialize::none;
+      CAPTURE(fmt::format("{} K={} policy={} seed={}", schedule.name, partitions, static_cast<int>(policy), seed));
+      emulated::reset({.seed = seed, .delay_us = 2});
+      CHECK(test::run_steps(run, test::on_gpus(1, partitions, 12, policy, schedule.name), 2) == one);
+      test::check_clean();
+      ++seed;
+    }
+}
+
 TEST_CASE("with factors of fewer bits the bits are the same too, however many stages and GPUs, near the CPU's") {
   for (const device::Precision precision : {device::Precision::tf32, device::Precision::bf16, device::Precision::f16})
     for (const bool pictures : {true, false}) {
