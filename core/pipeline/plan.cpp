@@ -3,6 +3,7 @@
 #include "core/device/peers.h"
 #include "core/pipeline/boundaries.h"
 #include "core/pipeline/estimate.h"
+#include "core/pipeline/gpu_reserve.h"
 #include "core/pipeline/plan_parts.h"
 
 #include <algorithm>
@@ -102,9 +103,6 @@ std::vector<int> cores_of_device(const PipelineOptions& options, int device) {
 }
 
 namespace {
-
-/// What a GPU has beside arenas: libraries and kernels, and what each device of the pipeline on it works in.
-constexpr int64_t k_reserve_of_gpu = int64_t{512} << 20, k_reserve_of_device = int64_t{64} << 20;
 
 /// Memory of each of the pipeline's devices, of the smallest: those that are the same machine or GPU share it.
 int64_t memory_of(const std::vector<std::string>& names, device::Precision precision) {

@@ -56,8 +56,9 @@ std::map<std::string, int64_t> coverage();
 /// copies from or to pageable memory that wait.
 int64_t host_waits();
 
-/// Bytes of device memory in use.
+/// Bytes of device memory in use; an allocation counts as a multiple of so many.
 size_t used_bytes(int device);
+size_t allocation_granule();
 
 /// Fresh memory holds this pattern: a signalling NaN as f32, a NaN as bf16 and f16.
 inline constexpr uint16_t kPoison16 = 0x7FA1;

@@ -268,6 +268,8 @@ void check_all_slack() {
   for (auto& [base, allocation] : state().allocations) check_slack(allocation);
 }
 
+size_t allocation_granule() { return kGranule; }
+
 }  // namespace gpipe::emulated
 
 using namespace gpipe::emulated;

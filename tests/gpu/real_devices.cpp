@@ -17,4 +17,6 @@ size_t used_bytes(int device) {
   return total - free;
 }
 
+size_t allocation_granule() { return size_t{2} << 20; }  // pages of the driver; smaller blocks share them
+
 }  // namespace gpipe::emulated

@@ -1,6 +1,5 @@
 // The engine on GPUs: the same bits wherever the stages lie.
 #include "tests/pipeline_cuda/on_gpus.h"
-#include "tests/support/small_run.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -14,15 +13,6 @@ namespace {
 using pipeline::Rematerialize;
 
 const test::SmallRun k_pictures{test::k_residual_network, {7, 6, 3}};
-
-test::SmallRun tokens() {
-  test::SmallRun run{test::k_token_network, {11}};
-  run.classes = 9;
-  run.tokens = true;
-  run.optimizer = "adam";
-  run.learning_rate = 0.01;
-  return run;
-}
 
 /// Weights, slots and running averages.
 void check_near(const test::RunBits& found, const test::RunBits& wanted) {
@@ -73,7 +63,7 @@ TEST_CASE("pictures: the same bits for every schedule, number of stages and of G
 }
 
 TEST_CASE("tokens: the same bits for every schedule, number of stages and of GPUs, near the CPU's") {
-  check_every_place(tokens(), test::network_of(tokens()).loss_node());
+  check_every_place(test::small_tokens(), test::network_of(test::small_tokens()).loss_node());
 }
 
 TEST_CASE("on one GPU alone: the same bits with 1 to 4 pipeline devices, by every schedule") {
@@ -97,7 +87,7 @@ TEST_CASE("with factors of fewer bits the bits are the same too, however many st
   for (const device::Precision precision : {device::Precision::tf32, device::Precision::bf16, device::Precision::f16})
     for (const bool pictures : {true, false}) {
       CAPTURE(std::string(device::name_of(precision)));
-      const test::SmallRun run = pictures ? k_pictures : tokens();
+      const test::SmallRun run = pictures ? k_pictures : test::small_tokens();
       const auto narrow = [&](pipeline::PipelineOptions o) {
         o.precision = precision;
         return o;

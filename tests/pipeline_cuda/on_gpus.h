@@ -3,6 +3,7 @@
 
 #include "tests/emulated_cuda/emulated.h"
 #include "tests/pipeline/exactness.h"
+#include "tests/support/small_run.h"
 
 #include <doctest/doctest.h>
 
@@ -20,6 +21,15 @@ inline pipeline::PipelineOptions on_gpus(int gpus, int64_t partitions, int64_t m
   for (int64_t i = 0; i < partitions; ++i) list.push_back(base::Tree::scalar(std::to_string(i % gpus)));
   o.devices = base::Tree::list(list);
   return o;
+}
+
+inline SmallRun small_tokens() {
+  SmallRun run{k_token_network, {11}};
+  run.classes = 9;
+  run.tokens = true;
+  run.optimizer = "adam";
+  run.learning_rate = 0.01;
+  return run;
 }
 
 /// No call was misused since the last time, and nothing is left on the devices, which are new then.
