@@ -1,8 +1,9 @@
 // network_bench [--device cpu|cuda] [--precision NAME]... [--quick]: how near whole networks come to what the device can do. A
 // JSON object a line: ResNet-50, AmoebaNet-D and Transformer layers, in each precision, as one stage and as two on the same
-// device; and for one stage what every node takes beside its floor: the time its operations take at the speed measured of a
-// large product, or its bytes at that of a large sum, whichever is longer. Run it on an idle machine. Exit code 1: a network
-// failed, other than for want of memory, or the device has none of the precisions.
+// device; and for one stage what every node takes beside its floor: the time its `operations` take at the speed measured of a
+// large product, or its `bytes` at that of a large sum, whichever is longer, of a backward in each of its halves. Run it on an
+// idle machine; network_table.py makes a table of the lines. Exit code 1: a network failed, other than for want of memory, or
+// the device has none of the precisions.
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/pipeline/calibrate.h"
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 
 using namespace gpipe;
 
@@ -68,11 +70,14 @@ pipeline::PipelineOptions options_of(const std::string& device, Precision precis
   return options;
 }
 
-/// Of one sample, forward and backward.
+/// Of one sample, forward and backward; nobody asks for the gradient of the network's own input.
 int64_t operations_of(const graph::Network& network) {
   int64_t sum = 0;
-  for (const graph::Node& node : network.nodes)
-    sum += node.cost.forward_flops + node.cost.backward_input_flops + node.cost.backward_weight_flops;
+  for (const graph::Node& node : network.nodes) {
+    sum += node.cost.forward_flops + node.cost.backward_weight_flops;
+    if (std::ranges::any_of(node.inputs, [&](int i) { return network.values[static_cast<size_t>(i)].wants_gradient; }))
+      sum += node.cost.backward_input_flops;
+  }
   return sum;
 }
 
@@ -89,15 +94,28 @@ double step_seconds(bench::Trial& trial, bool quick) {
 
 ordered_json nodes_of(const graph::Network& network, const pipeline::DevicePeaks& peaks,
                       const std::vector<pipeline::NodeProfile>& profile, int64_t samples) {
-  const auto floors = pipeline::estimated_profile(network, peaks, samples, bench::k_slots);
+  constexpr double no_time = std::numeric_limits<double>::infinity();
+  const auto floors_at = [&](const pipeline::DevicePeaks& of) {
+    return pipeline::estimated_profile(network, of, samples, bench::k_slots);
+  };
+  const auto floors = floors_at(peaks);
+  const auto operations = floors_at({peaks.convolution_flops, peaks.linear_flops, no_time});
+  const auto bytes = floors_at({no_time, no_time, peaks.memory_bytes});
   ordered_json nodes = ordered_json::array();
   for (size_t i = 0; i < network.nodes.size(); ++i) {
-    const auto pair = [](double seconds, double floor) { return ordered_json{{"seconds", seconds}, {"floor", floor}}; };
-    nodes.push_back({{"name", network.nodes[i].name},
-                     {"type", network.nodes[i].type},
-                     {"forward", pair(profile[i].forward, floors[i].forward)},
-                     {"backward", pair(profile[i].backward(), floors[i].backward())},
-                     {"update", pair(profile[i].update, floors[i].update)}});
+    ordered_json node{{"name", network.nodes[i].name}, {"type", network.nodes[i].type}};
+    const auto add = [&](const char* part, const auto& seconds_of) {
+      node[part] = {{"seconds", seconds_of(profile[i])},
+                    {"floor", seconds_of(floors[i])},
+                    {"operations", seconds_of(operations[i])},
+                    {"bytes", seconds_of(bytes[i])}};
+    };
+    using Profile = pipeline::NodeProfile;
+    add("forward", [](const Profile& of) { return of.forward; });
+    add("backward", [](const Profile& of) { return of.backward(); });
+    add("pack", [](const Profile& of) { return of.pack; });
+    add("update", [](const Profile& of) { return of.update; });
+    nodes.push_back(std::move(node));
   }
   return nodes;
 }
