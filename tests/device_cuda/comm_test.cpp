@@ -17,7 +17,7 @@ constexpr int64_t k_count = 3000;
 TEST_CASE("members of a group send in a ring and add up; all have the same bits") {
   for (const int size : {1, 2, 4}) {
     const Machine machine({.devices = 4, .delay_us = 50});
-    if (size > device::count_devices("cuda")) continue;  // of real ones
+    if (size > 1 && size > device::count_devices("cuda")) continue;  // of real ones
     std::vector<std::vector<float>> sums(static_cast<size_t>(size));
     std::barrier all(size);  // what frees memory waits for devices: nobody may be on the way to another member then
     with_members(size, {}, [&](device::Backend& backend, Comm& comm) {
