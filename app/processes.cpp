@@ -91,6 +91,12 @@ void check_same_plan(const pipeline::Plan& plan, device::Peers& peers) {
         "of one kind");
 }
 
+void tell_failure(device::Peers* peers) noexcept {
+  if (peers == nullptr) return;
+  const base::Failure failure = base::failure_of(std::current_exception());
+  peers->give_up(failure.code, failure.message);
+}
+
 base::ExitCode follow(const Command& command, const Composition& c, const train::Transfer* transfer) {
   device::Peers& peers = *c.config.pipeline.peers;
   pipeline::Engine engine(*c.plan);
@@ -103,13 +109,18 @@ base::ExitCode follow(const Command& command, const Composition& c, const train:
   Onlooker saver(engine);
   train::Trainer trainer({engine, data, validation ? &*validation : nullptr, *c.optimizer, *c.rate, c.config.train,
                           c.config.checkpoint, &saver, &c.parts});
-  if (command.resume) {
-    trainer.restore(train::restore_run(engine, *c.optimizer, train::load_checkpoint(peers.broadcast(std::string()))));
-  } else {
-    trainer.initialise(transfer);
-    trainer.save();
+  try {
+    if (command.resume) {
+      trainer.restore(train::restore_run(engine, *c.optimizer, train::load_checkpoint(peers.broadcast(std::string()))));
+    } else {
+      trainer.initialise(transfer);
+      trainer.save();
+    }
+    return trainer.run(stop_request()) == train::Ending::finished ? base::ExitCode::ok : base::ExitCode::stopped;
+  } catch (...) {
+    tell_failure(&peers);
+    throw;
   }
-  return trainer.run(stop_request()) == train::Ending::finished ? base::ExitCode::ok : base::ExitCode::stopped;
 }
 
 }  // namespace gpipe::app

@@ -26,6 +26,9 @@ Findings hear_findings(device::Peers& peers);
 /// Whether all processes came to the same plan; ConfigError where not.
 void check_same_plan(const pipeline::Plan& plan, device::Peers& peers);
 
+/// Tells the other processes, if there are some, what is being thrown here.
+void tell_failure(device::Peers* peers) noexcept;
+
 /// The whole run of a process other than 0.
 base::ExitCode follow(const Command& command, const Composition& composition, const train::Transfer* transfer);
 

@@ -67,6 +67,7 @@ class Run {
       record.ended(trainer, times, code);
       return code;
     } catch (...) {
+      tell_failure(c_->config.pipeline.peers.get());
       record.failed(std::current_exception(), &trainer);
       throw;
     }
@@ -175,11 +176,9 @@ int run_train(const Command& command, const Catalog& catalog) {
   try {
     return train_in(command, catalog, peers);
   } catch (...) {
-    if (!peers) throw;
-    const base::Failure failure = base::failure_of(std::current_exception());
-    peers->give_up(failure.code, failure.message);
-    if (peers->rank() == 0) throw;
-    return static_cast<int>(failure.code);  // process 0 was told, and says it
+    tell_failure(peers.get());
+    if (!peers || peers->rank() == 0) throw;
+    return static_cast<int>(base::failure_of(std::current_exception()).code);  // process 0 was told, and says it
   }
 }
 

@@ -39,6 +39,8 @@ class Comm {
   virtual void exchange(std::span<const Message> messages, Event& done) = 0;
   /// x [any shape], f32, becomes the sum of all members' x, the same bits for all of them; called by all. Then `done`.
   virtual void sum(const TensorView& x, Event& done) = 0;
+  /// From any thread: no work waits for other members any more, and the next call throws PeerError.
+  virtual void abort() noexcept = 0;
 };
 
 }  // namespace gpipe::device

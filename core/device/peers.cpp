@@ -14,19 +14,24 @@ constexpr int k_sum_tag = 0, k_broadcast_tag = 1;
 void Peers::wait(Request& request, const std::atomic<bool>* stopped) {
   using Clock = std::chrono::steady_clock;
   const auto late = Clock::now() + std::chrono::duration<double>(timeout_s_);
-  for (int round = 0; !done(request); ++round) {
-    if (stopped != nullptr && stopped->load(std::memory_order_relaxed)) return;
-    if (round < 200) {  // most messages are on their way already
-      std::this_thread::yield();
-      continue;
+  try {
+    for (int round = 0; !done(request); ++round) {
+      if (stopped != nullptr && stopped->load(std::memory_order_relaxed)) return;
+      if (round < 200) {  // most messages are on their way already
+        std::this_thread::yield();
+        continue;
+      }
+      check();
+      if (Clock::now() > late)
+        throw base::PeerError(
+            "process {} waited longer than {:g} s for another: one hangs, or works that long; then a larger "
+            "pipeline.transfer_timeout helps",
+            rank(), timeout_s_);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
-    check();
-    if (Clock::now() > late)
-      throw base::PeerError(
-          "process {} waited longer than {:g} s for another: one hangs, or works that long; then a larger "
-          "pipeline.transfer_timeout helps",
-          rank(), timeout_s_);
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } catch (...) {
+    drop(request);
+    throw;
   }
 }
 

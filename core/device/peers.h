@@ -21,6 +21,7 @@ class Peers {
   /// A message on its way; 0: none.
   struct Request {
     uintptr_t handle = 0;
+    bool receives = false;
   };
   static constexpr int first_tag = 8;  // for users; those below are for what is made of messages here, and by leaves
 
@@ -37,12 +38,15 @@ class Peers {
   virtual Request receive(std::span<std::byte> data, int from, int tag) = 0;
   /// Whether the message is through; the request is empty then.
   virtual bool done(Request& request) = 0;
-  /// Tells all others that this process ends, and why. Once.
+  /// Nobody waits for the message any more: what is received is no longer written, what is sent may still be read.
+  virtual void drop(Request& request) noexcept = 0;
+  /// Tells all others that this process ends, and why; only the first time. Before its engine goes, whose end others may wait
+  /// for.
   virtual void give_up(base::ExitCode code, const std::string& why) noexcept = 0;
   /// Throws what another process told that gave up: an error with its exit code and its words.
   virtual void check() = 0;
 
-  /// Until the message is through, or `stopped` is set. PeerError after the timeout.
+  /// Until the message is through, or `stopped` is set. PeerError after the timeout; it is dropped then, as after check().
   void wait(Request& request, const std::atomic<bool>* stopped = nullptr);
 
   // By all processes, in the same order.

@@ -32,6 +32,11 @@ Channel::Channel(const Plan& plan, Ends ends, bool sends, std::unique_ptr<Link> 
   }
 }
 
+Channel::~Channel() {
+  for (auto& [edge, all] : transits_)
+    for (Link::Transit& transit : all) link_->drop(transit);
+}
+
 std::vector<Channel::Item> Channel::agenda(Ends ends, bool training) const {
   std::vector<Item> items;
   const auto add = [&](const std::vector<int>& edges, int micro) {

@@ -26,6 +26,9 @@ class Channel {
   using SlotView = std::function<TensorView(int edge, int micro)>;
 
   Channel(const Plan& plan, Ends ends, bool sends, std::unique_ptr<Link> link, SlotView view);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel();
 
   /// Before the tasks of a mini-batch.
   void begin(bool training);
@@ -36,7 +39,7 @@ class Channel {
   void wait_readable(int edge, int micro) { link_->wait(transit(edge, micro)); }
   void release(int edge, int micro);
 
-  /// Between mini-batches: one tensor outside of all slots.
+  /// Between mini-batches: one tensor outside of all slots. From any thread: to abort it.
   Link& link() { return *link_; }
 
  private:

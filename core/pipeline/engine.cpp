@@ -12,6 +12,8 @@
 namespace gpipe::pipeline {
 namespace {
 
+constexpr auto k_between_notices = std::chrono::milliseconds(50);  // looks for what other processes told
+
 /// Stages on CPUs share one memory; the kernel would promise each its arena, and kill the process when they are used.
 void check_host_memory(const Plan& plan) {
   size_t wanted = 0;
@@ -205,6 +207,7 @@ void Engine::fail(std::exception_ptr error) {
     aborted_.store(true, std::memory_order_release);
   }
   for (Edge& edge : edges_) edge.abort();
+  for (const auto& [ends, channel] : channels_) channel->link().abort();
   barrier_.notify_all();
 }
 
@@ -216,7 +219,15 @@ void Engine::dispatch(Job job) {
   ++job_number_;
   running_ = static_cast<int>(threads_.size());
   wake_.notify_all();
-  idle_.wait(lock, [&] { return running_ == 0; });
+  const auto is_idle = [&] { return running_ == 0; };
+  while (peers() != nullptr && !idle_.wait_for(lock, k_between_notices, is_idle)) {
+    lock.unlock();  // stages may wait for a process that has given up
+    try {
+      peers()->check();
+    } catch (...) { fail(std::current_exception()); }
+    lock.lock();
+  }
+  idle_.wait(lock, is_idle);
   if (first_error_) std::rethrow_exception(first_error_);
 }
 

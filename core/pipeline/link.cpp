@@ -24,6 +24,8 @@ class HostLink final : public Link {
     if (transit.request.handle != 0) throw Aborted{};
     transit.pending = false;
   }
+  void drop(Transit& transit) noexcept override { peers_.drop(transit.request); }
+  void abort() noexcept override {}  // it looks at the flag
 
  private:
   device::Peers& peers_;
@@ -41,6 +43,8 @@ class QueueLink final : public Link {
     if (transit.pending) here_.wait(*transit.event);
     transit.pending = false;
   }
+  void drop(Transit&) noexcept override {}  // the device was waited for
+  void abort() noexcept override { comm_->abort(); }
 
  private:
   void exchange(const device::Comm::Message& message, Transit& transit) {

@@ -32,6 +32,10 @@ class Link {
   virtual void receive(const TensorView& to, Transit& transit) = 0;
   /// What the device does from now on comes after the message is through. Nothing if none is on its way.
   virtual void wait(Transit& transit) = 0;
+  /// When the engine goes: nothing may be written to the memory any more.
+  virtual void drop(Transit& transit) noexcept = 0;
+  /// From any thread, after something failed: what waits for the other process does not any more.
+  virtual void abort() noexcept = 0;
 };
 
 /// Both processes make their ends of all their links in the same order. `number` counts links; `here` is the device of this

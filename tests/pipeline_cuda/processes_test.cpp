@@ -2,6 +2,7 @@
 #include "tests/pipeline/processes.h"
 
 #include "tests/pipeline_cuda/on_gpus.h"
+#include "tests/support/messages.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -29,5 +30,34 @@ TEST_CASE("the same bits in two to four processes with a GPU each, for every sch
         CHECK(test::in_processes(run, o, processes) == one);
         test::check_clean();
       }
+  }
+}
+
+TEST_CASE("a process that fails ends those whose GPUs wait for its own, with its error") {
+  for (const int failing : {0, 1, 2}) {
+    emulated::reset({.devices = 3, .delay_us = 0, .nccl_timeout_s = 1000});
+    const test::SmallRun run{test::k_residual_network, {7, 6, 3}};
+    const auto network = test::network_of(run);
+    const auto body = [&](const std::shared_ptr<device::Peers>& peers) {
+      auto o = test::on_gpus(3, 3, 4, Rematerialize::full, "1f1b");
+      o.peers = peers;
+      const auto plan = pipeline::make_plan(network, {o, run.batch_size, 1, {}});
+      pipeline::Engine engine(*plan);
+      base::Problems problems;
+      test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
+      const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+      for (int step = 0; step < 3; ++step) {
+        if (step == 2 && peers->rank() == failing) {
+          const base::DataError error("process {} has lost its data", failing);
+          peers->give_up(error.exit_code(), error.what());  // before its engine goes, as the program does
+          throw error;
+        }
+        test::MadeBatch made(run, step);
+        engine.train(made.view(1), rules, 0);
+      }
+    };
+    const std::string words = test::message_of([&] { test::with_peers(3, body); }, base::ExitCode::data);
+    CHECK(words == fmt::format("process {} has lost its data", failing));
+    test::check_clean();
   }
 }

@@ -51,6 +51,15 @@ class ThreadPeers final : public device::Peers {
     request = {};
     return true;
   }
+  void drop(Request& request) noexcept override {
+    if (request.handle == 0) return;
+    const std::lock_guard lock(room_.mutex);
+    auto* message = reinterpret_cast<std::shared_ptr<Message>*>(request.handle);
+    for (Queues* queues : {&room_.sends, &room_.receives})
+      for (auto& [key, waiting] : *queues) std::erase(waiting, *message);
+    delete message;
+    request = {};
+  }
   void give_up(base::ExitCode code, const std::string& why) noexcept override {
     const std::lock_guard lock(room_.mutex);
     if (room_.failure) return;

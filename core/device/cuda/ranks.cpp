@@ -117,6 +117,7 @@ void Ranks::wait_until_launched(const char* call) {
   for (const Here& here : here_)
     for (ncclResult_t status = state(here); status != ncclSuccess; status = state(here)) {
       if (status != ncclInProgress) cuda::check(status, call, here.of.device);
+      if (stopped_) throw base::PeerError("cuda:{}: {} of {} was given up", here.of.device, call, words_);
       if (Clock::now() > late)
         throw base::PeerError("cuda:{}: {} of {} took longer than {:g} s: rank {} of {} waits for the others", here.of.device,
                               call, words_, timeout_s_, here.of.rank, size_);
@@ -208,6 +209,12 @@ void Ranks::check() {
   const std::lock_guard lock(mutex_);
   if (failure_ == nullptr) look();
   if (failure_ != nullptr) std::rethrow_exception(failure_);
+}
+
+void Ranks::stop() noexcept {
+  stopped_ = true;  // who is in run() comes out, and has failed
+  const std::lock_guard lock(mutex_);
+  if (failure_ == nullptr) fail(std::make_exception_ptr(base::PeerError("work of {} was given up", words_)));
 }
 
 void Ranks::fail(std::exception_ptr error) {

@@ -9,6 +9,7 @@
 #include "core/device/comm.h"
 #include "core/device/cuda/handles.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -53,6 +54,8 @@ class Ranks {
   void try_out();
   /// Throws what went wrong so far.
   void check();
+  /// From any thread: aborts all ranks, as if they had failed.
+  void stop() noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -87,6 +90,7 @@ class Ranks {
   std::deque<Pending> pending_;  // oldest first
   std::vector<Pending> spare_;
   std::exception_ptr failure_;
+  std::atomic<bool> stopped_{false};
   bool quit_ = false;
   std::condition_variable quitting_;
   std::thread watcher_;

@@ -28,6 +28,7 @@ class CudaComm final : public Comm {
     const Ranks::Work work{Kind::sum, 0, 0, x.data, x.bytes()};
     ranks_.run({&work, 1}, transfers_.queue_so_far(), own(done));
   }
+  void abort() noexcept override { ranks_.stop(); }
 
  private:
   Transfers& transfers_;

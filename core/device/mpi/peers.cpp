@@ -49,12 +49,12 @@ class MpiPeers final : public Peers {
   Request send(std::span<const std::byte> data, int to, int tag) override {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Isend(data.data(), count_of(data.size()), MPI_BYTE, to, tag, all_, &request), "MPI_Isend");
-    return {reinterpret_cast<uintptr_t>(request)};
+    return {reinterpret_cast<uintptr_t>(request), false};
   }
   Request receive(std::span<std::byte> data, int from, int tag) override {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Irecv(data.data(), count_of(data.size()), MPI_BYTE, from, tag, all_, &request), "MPI_Irecv");
-    return {reinterpret_cast<uintptr_t>(request)};
+    return {reinterpret_cast<uintptr_t>(request), true};
   }
   bool done(Request& request) override {
     if (request.handle == 0) return true;
@@ -65,7 +65,20 @@ class MpiPeers final : public Peers {
     return is_done != 0;
   }
 
+  void drop(Request& request) noexcept override {
+    if (request.handle == 0) return;
+    auto mine = reinterpret_cast<MPI_Request>(request.handle);
+    if (request.receives) {
+      MPI_Cancel(&mine);
+      MPI_Wait(&mine, MPI_STATUS_IGNORE);  // for the cancelling, or for what was half here
+    } else {
+      MPI_Request_free(&mine);
+    }
+    request = {};
+  }
+
   void give_up(base::ExitCode code, const std::string& why) noexcept override {
+    if (!notice_.empty()) return;
     notice_.assign(1, static_cast<char>(code));
     notice_ += why;
     std::vector<MPI_Request> sent(static_cast<size_t>(size_), MPI_REQUEST_NULL);
