@@ -92,8 +92,6 @@ Engine::Engine(const Plan& plan)
   }
 }
 
-device::Peers* Engine::peers() const { return plan_.options.peers.get(); }
-
 void Engine::list_tensors() {
   const auto tensors_of = [this](size_t stage) -> std::vector<StateTensor>& {
     return stages_[stage] ? stages_[stage]->tensors() : remote_[stage]->tensors();
@@ -108,29 +106,6 @@ void Engine::list_tensors() {
   }
   for (size_t stage = 0; stage < stages_.size(); ++stage)
     for (size_t i = parameters_of(stage); i < tensors_of(stage).size(); ++i) tensors_.push_back(&tensors_of(stage)[i]);
-}
-
-void Engine::open_channels() {
-  if (peers() == nullptr) return;
-  int number = 0;
-  for (const Channel::Ends& ends : remote_pairs(plan_)) {
-    const int link = number++;
-    const bool sends = plan_.is_here(ends.from);
-    if (!sends && !plan_.is_here(ends.to)) continue;
-    const size_t first = first_stage_of(plan_, sends ? ends.from : ends.to);
-    auto open =
-        open_link(*peers(), *plan_.stages[first].backend, sends, plan_.process_of(sends ? ends.to : ends.from), link, aborted_);
-    channels_[ends] = std::make_unique<Channel>(plan_, ends, sends, std::move(open), [this, sends](int edge, int micro) {
-      const EdgePlan& of = plan_.edges[static_cast<size_t>(edge)];
-      return stages_[static_cast<size_t>(sends ? of.from : of.to)]->slot_view(edge, micro);
-    });
-  }
-}
-
-Channel* Engine::channel(size_t from, size_t to) const {
-  const auto& device_of = plan_.schedule.device_of;
-  const auto found = channels_.find({device_of[from], device_of[to]});
-  return found == channels_.end() ? nullptr : found->second.get();
 }
 
 void Engine::open_edges() {
@@ -252,16 +227,6 @@ void Engine::arrive_and_wait(F&& decision) {
   if (barrier_round_ == round) throw Aborted{};
 }
 
-/// What each process knows a part of, nobody the same: all know all of it then.
-void Engine::put_together(std::span<float> results) {
-  if (peers() == nullptr) return;
-  std::vector<double> all(results.begin(), results.end());
-  all.insert(all.end(), sums_of_squares_.begin(), sums_of_squares_.end());
-  peers()->sum(all);
-  for (size_t i = 0; i < results.size(); ++i) results[i] = static_cast<float>(all[i]);
-  std::copy(all.begin() + static_cast<std::ptrdiff_t>(results.size()), all.end(), sums_of_squares_.begin());
-}
-
 void Engine::decide() {
   put_together(results_of(*batch_, plan_.network.loss_count()));
   double loss = 0;
@@ -364,27 +329,10 @@ StepResult Engine::train(const MiniBatch& batch, std::span<const device::Update>
   return result_;
 }
 
-void Engine::share_busy() {
-  for (int device = 0; device < plan_.schedule.devices; ++device)
-    if (!plan_.is_here(device)) busy_seconds_[static_cast<size_t>(device)] = 0;
-  peers()->sum(busy_seconds_);
-}
-
 void Engine::begin(int device, const MiniBatch& batch, bool training) {
   for_stages_of(device, [&batch](size_t, Stage& stage) { stage.begin(batch); });
   for (const auto& [ends, channel] : channels_)
     if (ends.from == device || ends.to == device) channel->begin(training);
-}
-
-std::span<float> Engine::results_of(const MiniBatch& batch, int losses) const {
-  return {batch.results, static_cast<size_t>(2 * losses * plan_.micro_batches.mini_batch)};
-}
-
-/// Before put_together(): what the stages here do not write is another process's.
-void Engine::clear_parts(std::span<float> results) {
-  if (peers() == nullptr) return;
-  std::fill(results.begin(), results.end(), 0.0F);
-  std::fill(sums_of_squares_.begin(), sums_of_squares_.end(), 0.0);
 }
 
 void Engine::evaluate(const MiniBatch& batch) {
@@ -447,27 +395,6 @@ void Engine::fetch(bool gradients) {
   run_on_all([this, gradients](int device) { for_stages_of(device, [&](size_t, Stage& stage) { stage.fetch(gradients); }); });
   gather();
 }
-
-/// Process 0 gets the tensors of all others; their gradients stay where they are.
-void Engine::gather() {
-  if (peers() == nullptr) return;
-  const int tag = device::Peers::first_tag + static_cast<int>(remote_pairs(plan_).size());
-  for (size_t stage = 0; stage < stages_.size(); ++stage) {
-    const int process = plan_.process_of(plan_.schedule.device_of[stage]);
-    if (process == 0 || (peers()->rank() != 0 && !stages_[stage])) continue;
-    const auto move = [&](const TensorView& view) {
-      const std::span bytes(view.data, view.bytes());
-      auto request = stages_[stage] ? peers()->send(bytes, 0, tag) : peers()->receive(bytes, process, tag);
-      peers()->wait(request);
-    };
-    for (const StateTensor& tensor : stages_[stage] ? stages_[stage]->tensors() : remote_[stage]->tensors()) {
-      move(tensor.value);
-      for (const TensorView& slot : tensor.slots) move(slot);
-    }
-  }
-}
-
-bool Engine::any(bool mine) const { return peers() == nullptr ? mine : peers()->any(mine); }
 
 void Engine::set_observer(InstructionObserver* observer) {
   for (const auto& stage : stages_)
