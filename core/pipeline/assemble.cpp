@@ -59,7 +59,7 @@ void place_edges(Plan& plan) {
       memory.edges += edge.slot_bytes * static_cast<size_t>(edge.slots);
       return at;
     };
-    edge.sent = plan.is_remote(edge.from, edge.to) || !stage_of(edge.from).backend->reaches(*stage_of(edge.to).backend);
+    edge.sent = !plan.reaches(edge.from, edge.to);
     edge.offset = place(edge.to);
     if (edge.sent) edge.sender_offset = place(edge.from);
   }

@@ -54,6 +54,13 @@ bool Plan::is_remote(int stage, int other) const {
   return process_of(device_of[static_cast<size_t>(stage)]) != process_of(device_of[static_cast<size_t>(other)]);
 }
 
+bool Plan::reaches(int stage, int other) const {
+  const auto name_of = [this](int of) -> const std::string& {
+    return devices.names[static_cast<size_t>(schedule.device_of[static_cast<size_t>(of)])];
+  };
+  return !is_remote(stage, other) && name_of(stage) == name_of(other);
+}
+
 size_t Plan::arena_bytes() const {
   size_t sum = 0;
   for (const StagePlan& stage : stages) sum += stage.memory.total();

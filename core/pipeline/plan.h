@@ -77,6 +77,9 @@ struct Plan {
   bool is_here(int device) const;
   /// Whether two stages are in different processes.
   bool is_remote(int stage, int other) const;
+  /// Whether the device of a stage reaches the memory of another's: it is the same, in one process. By its name, because a
+  /// process opens no devices but its own, and all must come to the same plan.
+  bool reaches(int stage, int other) const;
   /// Bytes that cross from stage to stage in one mini-batch.
   size_t bytes_sent(const EdgePlan& edge) const;
 };

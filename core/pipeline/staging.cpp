@@ -57,9 +57,7 @@ size_t tied_copy_bytes(const Plan& plan, const StagePlan& owner) {
   size_t most = 0;
   for (const graph::Tie& tie : plan.network.ties) {
     if (tie.owner_node < owner.first_node || tie.owner_node >= owner.last_node) continue;
-    const int user = plan.stage_of(tie.user_node);
-    const StagePlan& other = plan.stages[static_cast<size_t>(user)];
-    if (!plan.is_remote(plan.stage_of(tie.owner_node), user) && owner.backend->reaches(*other.backend)) continue;
+    if (plan.reaches(plan.stage_of(tie.owner_node), plan.stage_of(tie.user_node))) continue;
     const graph::Node& node = plan.network.nodes[static_cast<size_t>(tie.owner_node)];
     const Shape& shape = node.parameters[static_cast<size_t>(tie.owner_parameter)].shape;
     most = std::max(most, align_up(static_cast<size_t>(shape.elements()) * sizeof(float)));
