@@ -270,12 +270,10 @@ void Engine::make_gradients(int device) {
   });
   if (!ties_.empty()) {
     meet(device);
-    for_stages_of(device, [&](size_t index, Stage& stage) {
-      stage.part(gradients, [&] {
-        for (const PlacedTie& placed : ties_) hand_tied_gradient(placed, index, stage);
-        stage.sum_gradients(sums_of(index, stage));
-      });
-    });
+    for (const PlacedTie& placed : ties_)
+      for_stages_of(device, [&](size_t index, Stage& stage) { hand_tied_gradient(placed, index, stage); });
+    for_stages_of(
+        device, [&](size_t index, Stage& stage) { stage.part(gradients, [&] { stage.sum_gradients(sums_of(index, stage)); }); });
   }
   for_stages_of(device, [&](size_t index, Stage& stage) { stage.finish(*batch_, true, sums_of(index, stage)); });
 }
@@ -294,12 +292,8 @@ void Engine::update(int device) {
   });
   if (ties_.empty()) return;
   meet(device);
-  for_stages_of(device, [&](size_t index, Stage& stage) {
-    stage.part(TaskObserver::Part::update, [&] {
-      copy_tied_parameters(index);
-      stage.finish_update();
-    });
-  });
+  copy_tied_parameters(device);
+  for_stages_of(device, [](size_t, Stage& stage) { stage.part(TaskObserver::Part::update, [&] { stage.finish_update(); }); });
 }
 
 void Engine::meet(int device) {
@@ -356,13 +350,14 @@ void Engine::hand_tied_gradient(const PlacedTie& placed, size_t index, Stage& st
   if (placed.user == index && to_owner != nullptr) stage.give_tied_gradient(placed.tie, to_owner->link());
 }
 
-void Engine::copy_tied_parameters(size_t index) {
-  Stage& stage = *stages_[index];
+void Engine::copy_tied_parameters(int device) {
   for (const PlacedTie& placed : ties_) {
     Channel* to_user = channel(placed.owner, placed.user);
-    if (placed.user == index && to_user == nullptr) stage.copy_tied_parameter(placed.tie, *stages_[placed.owner]);
-    if (placed.user == index && to_user != nullptr) stage.take_tied_parameter(placed.tie, to_user->link());
-    if (placed.owner == index && to_user != nullptr) stage.give_tied_parameter(placed.tie, to_user->link());
+    for_stages_of(device, [&](size_t index, Stage& stage) {
+      if (placed.user == index && to_user == nullptr) stage.copy_tied_parameter(placed.tie, *stages_[placed.owner]);
+      if (placed.user == index && to_user != nullptr) stage.take_tied_parameter(placed.tie, to_user->link());
+      if (placed.owner == index && to_user != nullptr) stage.give_tied_parameter(placed.tie, to_user->link());
+    });
   }
 }
 
@@ -373,8 +368,8 @@ void Engine::pack() {
 
 void Engine::take_in_parameters() {
   run_on_all([this](int device) {
-    for_stages_of(device, [this](size_t index, Stage& stage) {
-      copy_tied_parameters(index);
+    copy_tied_parameters(device);
+    for_stages_of(device, [](size_t, Stage& stage) {
       stage.pack();
       stage.settle();
     });

@@ -105,8 +105,9 @@ class Engine {
   void take_in_parameters();
   void make_gradients(int device);
   void update(int device);
-  /// Of those that the stage uses.
-  void copy_tied_parameters(size_t stage);
+  /// Of those that the device's stages use or own.
+  void copy_tied_parameters(int device);
+  /// All devices go through ties_ in its order, whatever stages they have: each may wait for the other end of a tie.
   struct PlacedTie {
     graph::Tie tie;
     size_t owner, user;  // stages
