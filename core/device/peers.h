@@ -40,8 +40,8 @@ class Peers {
   virtual bool done(Request& request) = 0;
   /// Nobody waits for the message any more: what is received is no longer written, what is sent may still be read.
   virtual void drop(Request& request) noexcept = 0;
-  /// Tells all others that this process ends, and why; only the first time. Before its engine goes, whose end others may wait
-  /// for.
+  /// Tells all others that this process ends, and why; they hear of the first call alone. Before its engine goes, whose end
+  /// others may wait for.
   virtual void give_up(base::ExitCode code, const std::string& why) noexcept = 0;
   /// Throws what another process told that gave up: an error with its exit code and its words.
   virtual void check() = 0;

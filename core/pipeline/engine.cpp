@@ -176,14 +176,19 @@ void Engine::thread_main(int device) {
 }
 
 void Engine::fail(std::exception_ptr error) {
+  bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!first_error_) first_error_ = std::move(error);
+    is_first = !first_error_;
+    if (is_first) first_error_ = error;
     aborted_.store(true, std::memory_order_release);
   }
   for (Edge& edge : edges_) edge.abort();
   for (const auto& [ends, channel] : channels_) channel->link().abort();
   barrier_.notify_all();
+  if (!is_first || peers() == nullptr) return;
+  const base::Failure failure = base::failure_of(error);
+  peers()->give_up(failure.code, failure.message);  // now: they wait for us, and what ends this engine may wait for them
 }
 
 void Engine::dispatch(Job job) {

@@ -2,6 +2,7 @@
 // when there is more than one process (core/device/load_peers.cpp).
 #include "core/device/peers.h"
 
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <mpi.h>
@@ -78,7 +79,7 @@ class MpiPeers final : public Peers {
   }
 
   void give_up(base::ExitCode code, const std::string& why) noexcept override {
-    if (!notice_.empty()) return;
+    if (gave_up_.exchange(true)) return;
     notice_.assign(1, static_cast<char>(code));
     notice_ += why;
     std::vector<MPI_Request> sent(static_cast<size_t>(size_), MPI_REQUEST_NULL);
@@ -111,8 +112,9 @@ class MpiPeers final : public Peers {
  private:
   MPI_Comm all_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
+  std::atomic<bool> gave_up_{false};
   std::string notice_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // of told_
   std::optional<base::Error> told_;
 };
 
