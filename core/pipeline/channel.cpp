@@ -1,5 +1,7 @@
 #include "core/pipeline/channel.h"
 
+#include "core/base/error.h"
+
 #include <set>
 
 namespace gpipe::pipeline {
@@ -69,6 +71,11 @@ void Channel::ask() {
     if (item.micro >= released_[item.edge] + plan_.edges[static_cast<size_t>(item.edge)].slots) return;
     link_->receive(view_(item.edge, item.micro), transit(item.edge, item.micro));
   }
+}
+
+void Channel::wait_readable(int edge, int micro) {
+  GP_CHECK(transit(edge, micro).pending);  // it was asked for: else the sender's order is not one that the receiver can follow
+  link_->wait(transit(edge, micro));
 }
 
 void Channel::release(int edge, int micro) {

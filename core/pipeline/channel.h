@@ -36,7 +36,7 @@ class Channel {
   void wait_writable(int edge, int micro) { link_->wait(transit(edge, micro)); }
   void publish(int edge, int micro) { link_->send(view_(edge, micro), transit(edge, micro)); }
   // Of the receiver.
-  void wait_readable(int edge, int micro) { link_->wait(transit(edge, micro)); }
+  void wait_readable(int edge, int micro);
   void release(int edge, int micro);
 
   /// Between mini-batches: one tensor outside of all slots. From any thread: to abort it.
