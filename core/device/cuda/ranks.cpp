@@ -45,6 +45,7 @@ Ranks::Ranks(const GroupId& id, int size, std::vector<Member> here, double timeo
   static_assert(sizeof(GroupId::bytes) == sizeof(ncclUniqueId::internal));
   ncclUniqueId unique;
   std::memcpy(unique.internal, id.bytes.data(), sizeof unique.internal);
+  here_.reserve(here.size());  // some versions of NCCL use a handle's address until its rank has joined
   try {
     for (const Member& member : here) {
       set_device(member.device);
