@@ -74,7 +74,10 @@ base::FieldSet<PipelineOptions> pipeline_fields(const Catalog& catalog) {
   f.add("transfer_timeout", &PipelineOptions::transfer_timeout)
       .range(1, 1e6)
       .unit("seconds")
-      .help("how long what one GPU sends another by NCCL may take, once all before it is done; then the run ends with 7");
+      .help(
+          "how long NCCL may take to send from GPU to GPU once all before it is done, and a process may wait for another; then "
+          "the "
+          "run ends with 7");
   return f;
 }
 

@@ -4,6 +4,7 @@
 #include "app/commands.h"
 #include "app/processor.h"
 #include "core/base/error.h"
+#include "core/device/peers.h"
 
 #include <fmt/format.h>
 
@@ -52,6 +53,8 @@ void tell(const std::string& message) {
 int run(const std::vector<std::string>& arguments) {
   const app::Catalog catalog = app::make_catalog();
   const app::Command command = app::parse_command_line(arguments, catalog);
+  if (const int started = device::launched_processes(); started > 1 && command.verb != "train" && command.verb != "devices")
+    throw base::ConfigError("{} runs in one process, and a launcher started {}; leave out mpirun", command.verb, started);
   for (const auto& [verb, function] : commands) {
     if (command.verb == verb) return function(command, catalog);
   }

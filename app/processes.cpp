@@ -1,9 +1,11 @@
 #include "app/processes.h"
 
 #include "app/signals.h"
+#include "app/yaml_writer.h"
 #include "core/base/text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace gpipe::app {
@@ -31,9 +33,15 @@ class Onlooker final : public train::CheckpointSaver {
 
 }  // namespace
 
-void require_shared_run(const Command& command, const RunConfig& config, const device::Peers& peers) {
+void require_shared_run(const Command& command, const RunConfig& config, device::Peers& peers) {
+  const std::string settings = fmt::format("{} {} {} {} {}\n{}", GPIPE_VERSION, command.resume, command.dry_run, command.profile,
+                                           command.profile_from, write_yaml(write_run_config(config)));
+  const std::string first = peers.broadcast(settings);
+  if (peers.any(first != settings))
+    throw base::ConfigError(
+        "the processes were given different settings; program, configuration and flags must be the same for all");
   const int64_t devices = config.pipeline.partitions;
-  if (config.pipeline.search)
+  if (config.pipeline.search && !command.resume)
     throw base::ConfigError(
         "pipeline.search chooses for one process, this run has {}; run gpipe-train plan --search on its own and take the lines "
         "that it prints",
@@ -77,8 +85,13 @@ Findings hear_findings(device::Peers& peers) {
   return found;
 }
 
-void check_same_plan(const pipeline::Plan& plan, device::Peers& peers) {
-  json mine{{"boundaries", plan.boundaries}, {"version", GPIPE_VERSION}};
+bool have_cores_apart(device::Peers& peers) {
+  const std::string mine = fmt::format("{}", fmt::join(pipeline::own_cores(), ","));
+  return peers.any(peers.broadcast(mine) != mine);
+}
+
+void check_same_plan(const pipeline::Plan& plan, int64_t samples, device::Peers& peers) {
+  json mine{{"boundaries", plan.boundaries}, {"samples", samples}};
   for (const pipeline::EdgePlan& edge : plan.edges)
     mine["edges"].push_back({edge.value, edge.gradient, edge.from, edge.to, edge.slots, edge.slot_bytes});
   for (const pipeline::StagePlan& stage : plan.stages) mine["bytes"].push_back(stage.memory.total());
@@ -86,9 +99,7 @@ void check_same_plan(const pipeline::Plan& plan, device::Peers& peers) {
   const std::string first = peers.broadcast(mine.dump());
   if (peers.any(first != mine.dump()))
     throw base::ConfigError(
-        "the processes come to different plans; program, configuration and data must be the same on all machines, and the "
-        "devices "
-        "of one kind");
+        "the processes come to different plans; program and data must be the same on all machines, and the devices of one kind");
 }
 
 void tell_failure(device::Peers* peers) noexcept {

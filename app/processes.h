@@ -9,8 +9,9 @@
 
 namespace gpipe::app {
 
-/// The configuration of a run in these processes. ConfigError for what only one process does.
-void require_shared_run(const Command& command, const RunConfig& config, const device::Peers& peers);
+/// The configuration of a run in these processes. ConfigError for what only one process does, and where the processes were given
+/// different settings.
+void require_shared_run(const Command& command, const RunConfig& config, device::Peers& peers);
 
 /// What a plan depends on besides the configuration: told by process 0, whose composition is complete, taken by the others
 /// before they plan.
@@ -23,8 +24,11 @@ struct Findings {
 Findings tell_findings(const Composition& composition, device::Peers& peers);
 Findings hear_findings(device::Peers& peers);
 
-/// Whether all processes came to the same plan; ConfigError where not.
-void check_same_plan(const pipeline::Plan& plan, device::Peers& peers);
+/// Whether a launcher gave the processes cores of their own, not the same to all.
+bool have_cores_apart(device::Peers& peers);
+
+/// Whether all processes came to the same plan, with as many samples; ConfigError where not.
+void check_same_plan(const pipeline::Plan& plan, int64_t samples, device::Peers& peers);
 
 /// Tells the other processes, if there are some, what is being thrown here.
 void tell_failure(device::Peers* peers) noexcept;

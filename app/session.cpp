@@ -95,17 +95,15 @@ std::unique_ptr<Composition> follow(RunConfig config, device::Peers& peers) {
 std::unique_ptr<Composition> open_session(const Command& command, const Catalog& catalog,
                                           const std::shared_ptr<device::Peers>& peers) {
   RunConfig config = load_run_config(command.config_file, command.overrides, catalog);
-  if (!peers && device::launched_processes() > 1)
-    throw base::ConfigError("{} runs in one process, {} were started; leave out mpirun", command.verb,
-                            device::launched_processes());
   if (!peers) return lead(command, catalog, std::move(config));
   require_shared_run(command, config, *peers);
   peers->set_timeout(config.pipeline.transfer_timeout);
   config.pipeline.peers = peers;
+  config.pipeline.cores_apart = have_cores_apart(*peers);
   const bool leads = peers->rank() == 0;
   auto composition = leads ? lead(command, catalog, std::move(config)) : follow(std::move(config), *peers);
   if (leads) tell_findings(*composition, *peers);
-  check_same_plan(*composition->plan, *peers);
+  check_same_plan(*composition->plan, composition->data.train->size(), *peers);
   return composition;
 }
 

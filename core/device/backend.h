@@ -29,6 +29,7 @@ struct DeviceInfo {
   int64_t free_bytes = 0;    // of a device with memory of its own, when it was opened
   std::string library;       // "oneDNN 2.6.3"
   int threads = 1;
+  std::string identity;  // of a GPU, whatever process sees it under whatever index: its UUID
 };
 
 /// Memory of one device, zeroed, aligned to 64 bytes; freed with the object. Throws MemoryError.

@@ -2,7 +2,9 @@
 // run all else. The leaf lies in libgpipe_cuda.so beside the program and uses the program's own base and tensor.
 #include "core/base/error.h"
 #include "core/device/leaves.h"
+#include "core/device/peers.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 
@@ -21,6 +23,12 @@ Leaf load() {
   std::error_code none;
   const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / "libgpipe_cuda.so";
   const std::string path = std::filesystem::exists(beside, none) ? beside.string() : "libgpipe_cuda.so";  // or the run path's
+  if (launched_processes() > 1) {
+    // A kernel that is loaded when it is first launched may wait until the GPU is idle, which it is not while it waits for
+    // another process. And streams that share one of the GPU's queues wait for each other; by default there are eight.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  }
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const auto find = [&](const char* name) { return module == nullptr ? nullptr : dlsym(module, name); };
   leaf.open = reinterpret_cast<decltype(leaf.open)>(find("gpipe_open_cuda"));

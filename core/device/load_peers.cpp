@@ -25,7 +25,10 @@ std::shared_ptr<Peers> open_peers(double timeout_s) {
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // MPI's own modules look for its names
   void* open = module == nullptr ? nullptr : dlsym(module, "gpipe_open_peers");
   if (open == nullptr)
-    throw base::PeerError("{} processes were started, but what joins them cannot be loaded: {}", launched_processes(), dlerror());
+    throw base::PeerError(
+        "{} processes were started, but what joins them cannot be loaded: {}; build with Open MPI (GPIPE_MPI=ON) and keep "
+        "libgpipe_mpi.so beside the program, or leave out mpirun",
+        launched_processes(), dlerror());
   std::shared_ptr<Peers> peers(reinterpret_cast<Peers* (*)()>(open)());
   peers->set_timeout(timeout_s);
   if (peers->size() > 1) return peers;

@@ -33,6 +33,8 @@ class Peers {
   void set_timeout(double seconds) { timeout_s_ = seconds; }
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// How many of the processes run on this machine, this one included.
+  virtual int on_this_machine() const = 0;
   /// `data` stays as it is, and is there, until the request is done.
   virtual Request send(std::span<const std::byte> data, int to, int tag) = 0;
   virtual Request receive(std::span<std::byte> data, int from, int tag) = 0;

@@ -21,9 +21,8 @@ std::vector<Channel::Ends> remote_pairs(const Plan& plan) {
   return {pairs.begin(), pairs.end()};
 }
 
-Channel::Channel(const Plan& plan, Ends ends, bool sends, std::unique_ptr<Link> link, SlotView view)
+Channel::Channel(const Plan& plan, Ends ends, std::unique_ptr<Link> link, SlotView view)
     : plan_(plan),
-      sends_(sends),
       link_(std::move(link)),
       view_(std::move(view)),
       training_(agenda(ends, true)),
@@ -58,29 +57,31 @@ std::vector<Channel::Item> Channel::agenda(Ends ends, bool training) const {
 void Channel::begin(bool training) {
   for (auto& [edge, all] : transits_) {
     for (Link::Transit& transit : all) link_->wait(transit);  // what the receiver of the last mini-batch has had
-    released_[edge] = 0;
+    released_[edge] = asked_[edge] = 0;
   }
   now_ = training ? &training_ : &evaluation_;
   next_ = 0;
-  if (!sends_) ask();
+}
+
+bool Channel::has_room_for(const Item& item) {
+  return item.micro < released_[item.edge] + plan_.edges[static_cast<size_t>(item.edge)].slots;
 }
 
 void Channel::ask() {
-  for (; next_ < now_->size(); ++next_) {
-    const Item& item = (*now_)[next_];
-    if (item.micro >= released_[item.edge] + plan_.edges[static_cast<size_t>(item.edge)].slots) return;
-    link_->receive(view_(item.edge, item.micro), transit(item.edge, item.micro));
-  }
+  const Item& item = (*now_)[next_++];
+  link_->receive(view_(item.edge, item.micro), transit(item.edge, item.micro));
+  asked_[item.edge] = item.micro + 1;
 }
 
 void Channel::wait_readable(int edge, int micro) {
-  GP_CHECK(transit(edge, micro).pending);  // it was asked for: else the sender's order is not one that the receiver can follow
+  while (asked_[edge] <= micro) {
+    GP_CHECK(next_ < now_->size() && has_room_for((*now_)[next_]));  // else the sender's order is not one to follow
+    ask();
+  }
   link_->wait(transit(edge, micro));
+  if (next_ < now_->size() && has_room_for((*now_)[next_])) ask();
 }
 
-void Channel::release(int edge, int micro) {
-  released_[edge] = micro + 1;
-  ask();
-}
+void Channel::release(int edge, int micro) { released_[edge] = micro + 1; }
 
 }  // namespace gpipe::pipeline

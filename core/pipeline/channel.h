@@ -1,7 +1,8 @@
 // Channel: what crosses the cuts from one device of the pipeline to a device of another process; each process has its end.
 //
 // Everything goes in one order, that of the sender's row, so that the receiver knows what comes next without being told. It asks
-// for it as soon as there is a free slot. On the thread of the device here.
+// for what it waits for and for one message more: what a GPU was asked for occupies some of its processors until it comes.
+// On the thread of the device here.
 #pragma once
 
 #include "core/pipeline/link.h"
@@ -25,7 +26,7 @@ class Channel {
   /// The memory of an edge's slot for a micro-batch, as large as what goes through it.
   using SlotView = std::function<TensorView(int edge, int micro)>;
 
-  Channel(const Plan& plan, Ends ends, bool sends, std::unique_ptr<Link> link, SlotView view);
+  Channel(const Plan& plan, Ends ends, std::unique_ptr<Link> link, SlotView view);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
   ~Channel();
@@ -47,6 +48,7 @@ class Channel {
     int edge = 0, micro = 0;
   };
   std::vector<Item> agenda(Ends ends, bool training) const;
+  bool has_room_for(const Item& item);
   void ask();
   Link::Transit& transit(int edge, int micro) {
     auto& all = transits_[edge];
@@ -54,14 +56,13 @@ class Channel {
   }
 
   const Plan& plan_;
-  const bool sends_;
   std::unique_ptr<Link> link_;
   SlotView view_;
   std::vector<Item> training_, evaluation_;
   const std::vector<Item>* now_ = nullptr;
   size_t next_ = 0;                                     // item that was not asked for
   std::map<int, std::vector<Link::Transit>> transits_;  // by edge, a slot each
-  std::map<int, int> released_;                         // by edge
+  std::map<int, int> released_, asked_;                 // by edge: micro-batches
 };
 
 /// All pairs of devices of different processes that have something for each other, in the same order for all processes: edges,

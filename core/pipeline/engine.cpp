@@ -23,6 +23,7 @@ void check_host_memory(const Plan& plan) {
     wanted += stage.memory.total();
     machine = stage.backend->info().memory_bytes;
   }
+  if (plan.options.peers) wanted *= static_cast<size_t>(plan.options.peers->on_this_machine());  // about
   if (machine > 0 && wanted > static_cast<size_t>(machine))
     throw base::MemoryError(
         "the arenas of {} stages take {} bytes ({:.1f} GiB), the machine has {:.1f} GiB; try more pipeline.micro_batches, "

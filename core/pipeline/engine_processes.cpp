@@ -21,7 +21,7 @@ void Engine::open_channels() {
     const size_t first = first_stage_of(plan_, sends ? ends.from : ends.to);
     auto open =
         open_link(*peers(), *plan_.stages[first].backend, sends, plan_.process_of(sends ? ends.to : ends.from), link, aborted_);
-    channels_[ends] = std::make_unique<Channel>(plan_, ends, sends, std::move(open), [this, sends](int edge, int micro) {
+    channels_[ends] = std::make_unique<Channel>(plan_, ends, std::move(open), [this, sends](int edge, int micro) {
       const EdgePlan& of = plan_.edges[static_cast<size_t>(edge)];
       return stages_[static_cast<size_t>(sends ? of.from : of.to)]->slot_view(edge, micro);
     });

@@ -1,9 +1,19 @@
 #include "core/pipeline/link.h"
 
+#include "core/base/error.h"
 #include "core/pipeline/edge.h"
+
+#include <algorithm>
+#include <array>
 
 namespace gpipe::pipeline {
 namespace {
+
+/// What both ends tell each other before they join, so that neither waits in NCCL for one that will not come.
+struct Introduction {
+  device::GroupId id;        // of the sender
+  std::array<char, 16> gpu;  // DeviceInfo::identity
+};
 
 class HostLink final : public Link {
  public:
@@ -63,12 +73,19 @@ std::unique_ptr<Link> open_link(device::Peers& peers, device::Backend& here, boo
                                 const std::atomic<bool>& aborted) {
   const int tag = device::Peers::first_tag + number;
   if (here.is_host()) return std::make_unique<HostLink>(peers, peer, tag, aborted);
-  device::GroupId id;
-  if (sends) id = here.make_group();
-  const std::span bytes(id.bytes);
-  auto request = sends ? peers.send(std::as_bytes(bytes), peer, tag) : peers.receive(std::as_writable_bytes(bytes), peer, tag);
-  peers.wait(request);
-  return std::make_unique<QueueLink>(here, here.join(id, sends ? 0 : 1, 2));
+  Introduction mine{}, other{};
+  if (sends) mine.id = here.make_group();
+  here.info().identity.copy(mine.gpu.data(), mine.gpu.size());
+  auto sent = peers.send(std::as_bytes(std::span(&mine, 1)), peer, tag);
+  auto received = peers.receive(std::as_writable_bytes(std::span(&other, 1)), peer, tag);
+  peers.wait(received);
+  peers.wait(sent);
+  if (mine.gpu == other.gpu)
+    throw base::ConfigError(
+        "processes {} and {} have the same GPU, and NCCL wants one for each process: start fewer processes, or name others by "
+        "pipeline.devices",
+        std::min(peers.rank(), peer), std::max(peers.rank(), peer));
+  return std::make_unique<QueueLink>(here, here.join(sends ? mine.id : other.id, sends ? 0 : 1, 2));
 }
 
 }  // namespace gpipe::pipeline

@@ -42,6 +42,7 @@ struct PipelineOptions {
   double transfer_timeout = device::BackendOptions{}.transfer_timeout;
   int64_t device_memory = 0;             // bytes of each device where they are known; 0: it is asked
   std::shared_ptr<device::Peers> peers;  // the processes that share the devices of the pipeline evenly, in order; null: this one
+  bool cores_apart = false;              // the launcher gave each process cores of its own
   device::Precision precision = device::Precision::f32;  // train.precision
   std::shared_ptr<device::Algorithms> algorithms;        // of all devices of the run; null: as BackendOptions says
   bool search = false;                                   // take what core/pipeline/search.h finds fastest

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <limits>
 #include <sched.h>
-#include <unistd.h>
 
 namespace gpipe::pipeline {
 
@@ -72,9 +71,6 @@ size_t Plan::bytes_sent(const EdgePlan& edge) const {
   return static_cast<size_t>(value.shape.elements() * micro_batches.mini_batch) * tensor::size_of(value.dtype);
 }
 
-namespace {
-
-/// Cores that this process may run on.
 std::vector<int> own_cores() {
   cpu_set_t allowed;
   std::vector<int> all;
@@ -84,23 +80,15 @@ std::vector<int> own_cores() {
   return all;
 }
 
-/// Whether a launcher gave each process cores of its own.
-bool is_bound(const PipelineOptions& options, size_t cores) {
-  return options.peers && static_cast<long>(cores) < sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-}  // namespace
-
 int usable_cores(const PipelineOptions& options) {
-  const size_t own = own_cores().size();
-  return static_cast<int>(own) * (is_bound(options, own) ? options.peers->size() : 1);
+  return static_cast<int>(own_cores().size()) * (options.cores_apart ? options.peers->size() : 1);
 }
 
 std::vector<int> cores_of_device(const PipelineOptions& options, int device) {
   const std::vector<int> all = own_cores();
   const int devices = static_cast<int>(options.partitions), threads = static_cast<int>(options.threads);
   int first = 0, count = devices;
-  if (is_bound(options, all.size())) {
+  if (options.cores_apart) {
     while (!has_device(options, first)) ++first;
     for (count = 1; first + count < devices && has_device(options, first + count);) ++count;
   }
@@ -112,14 +100,15 @@ std::vector<int> cores_of_device(const PipelineOptions& options, int device) {
 namespace {
 
 /// Memory of each of the pipeline's devices, of the smallest: those that are the same machine or GPU share it.
-int64_t memory_of(const std::vector<std::string>& names, device::Precision precision) {
+int64_t memory_of(const std::vector<std::string>& names, const PipelineOptions& options) {
+  const int64_t of_device = k_reserve_of_device + (options.peers ? k_reserve_of_links : 0);
   int64_t least = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < names.size(); ++i) {
     if (i > 0 && names[i] == names[i - 1]) continue;  // seen
-    const device::DeviceInfo info = device::open_backend(names[i], {.precision = precision})->info();
-    const int64_t sharing = std::count(names.begin(), names.end(), names[i]);
-    const int64_t all =
-        info.free_bytes > 0 ? info.free_bytes - k_reserve_of_gpu - sharing * k_reserve_of_device : info.memory_bytes;
+    const device::DeviceInfo info = device::open_backend(names[i], {.precision = options.precision})->info();
+    int64_t sharing = std::count(names.begin(), names.end(), names[i]);
+    if (info.kind == "cpu" && options.peers) sharing *= options.peers->on_this_machine();
+    const int64_t all = info.free_bytes > 0 ? info.free_bytes - k_reserve_of_gpu - sharing * of_device : info.memory_bytes;
     least = std::min(least, std::max<int64_t>(all, sharing) / sharing);
   }
   return least;
@@ -134,7 +123,7 @@ DeviceList devices_of(const PipelineOptions& options) {
   std::vector<std::string> mine;
   for (int device = 0; device < devices; ++device)
     if (has_device(options, device)) mine.push_back(names[static_cast<size_t>(device)]);
-  const int64_t memory = options.device_memory > 0 ? options.device_memory : memory_of(mine, options.precision);
+  const int64_t memory = options.device_memory > 0 ? options.device_memory : memory_of(mine, options);
   DeviceList list = read_devices(options, devices, memory, problems);
   list.names = names;
   list.own_memory = memory;

@@ -91,6 +91,8 @@ std::unique_ptr<Plan> make_plan(const graph::Network& network, const PlanRequest
 int process_of(const PipelineOptions& options, int device);
 bool has_device(const PipelineOptions& options, int device);
 
+/// Cores that this process may run on.
+std::vector<int> own_cores();
 /// How many cores there are for the pipeline's threads, those of all its processes.
 int usable_cores(const PipelineOptions& options);
 /// Which cores a device of this process binds to; empty when there are not enough for all.

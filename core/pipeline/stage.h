@@ -171,7 +171,7 @@ class Stage {
   void wait_writable(int edge, int micro) const;
   void publish(int edge, int micro) const;
   void release(int edge, int micro) const;
-  void observe(const Instruction& instruction, const Task& task, std::span<const TensorView> outputs, double seconds) const;
+  void observe(const Instruction& instruction, const Task& task, std::span<const TensorView> outputs, double seconds);
   device::Backend& backend() const { return *stage_plan_.backend; }
   void part_done(TaskObserver::Part part, TaskObserver::Time start);
   void reserve_views(const StageProgram& program);
@@ -222,7 +222,8 @@ class Stage {
   double busy_seconds_ = 0;
   // Of a device that is not the host:
   std::unique_ptr<device::Memory> mirror_memory_;
-  std::vector<StateTensor> mirrors_;  // of tensors_
+  std::vector<StateTensor> mirrors_;          // of tensors_
+  std::unique_ptr<device::Memory> observed_;  // copies for the observer
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<QueueClock> clock_;
   std::vector<Task> timed_;  // the tasks of the clock's pieces

@@ -114,7 +114,7 @@ void Stage::release(int index, int micro) const {
   edge(index).release(micro);
 }
 
-void Stage::observe(const Instruction& instruction, const Task& task, std::span<const TensorView> outputs, double seconds) const {
+void Stage::observe(const Instruction& instruction, const Task& task, std::span<const TensorView> outputs, double seconds) {
   if (host_ || !observer_->reads_outputs()) {
     observer_->instruction(index_, task, instruction, host_ ? outputs : std::span<const TensorView>(), seconds);
     return;
@@ -122,8 +122,9 @@ void Stage::observe(const Instruction& instruction, const Task& task, std::span<
   std::vector<TensorView> copies(outputs.begin(), outputs.end());
   size_t bytes = 0;
   for (const TensorView& view : copies) bytes += align_up(view ? view.bytes() : 0);
-  const auto memory = backend().allocate_pinned(bytes);
-  std::byte* next = memory->data();
+  // Kept: giving it back may wait for a GPU that waits for what another thread is about to launch.
+  if (!observed_ || observed_->bytes() < bytes) observed_ = backend().allocate_pinned(bytes);
+  std::byte* next = observed_->data();
   for (TensorView& view : copies) {
     if (!view) continue;
     backend().download(view, next);

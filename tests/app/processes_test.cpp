@@ -130,6 +130,37 @@ TEST_CASE("when a process is killed the others end too, and the run goes on from
   check_as_alone(folder);
 }
 
+TEST_CASE("a process that stands still is waited for as long as the configuration says, then the run ends with 7") {
+  if (!can_launch()) return;
+  const TempFolder folder;
+  test::write_file(folder / "run.yaml", test::tiny_config());
+  Child child(folder.path(),
+              {"train", "run.yaml", "--quiet", "--set", "train.steps=100000", "--set", "pipeline.transfer_timeout=1"}, {},
+              mpirun(2));
+  REQUIRE(test::wait_until([&] { return test::checkpoints_of(folder / "run").size() >= 2 || !child.running(); }));
+  child.signal_last_child(SIGSTOP);
+  const Outcome outcome = child.outcome();
+  CHECK(outcome.code == 7);
+  CHECK(contains(outcome.err, "process 0 waited longer than 1 s for another"));
+  CHECK(test::read_json(folder / "run/result.json")["exit_code"] == 7);
+}
+
+TEST_CASE("processes that were given different settings end with exit code 2 before they start") {
+  if (!can_launch()) return;
+  for (const char* setting : {"train.learning_rate=0.5", "train.seed=5", "train.steps=2", "data.train.csv.range=[0, 201]"}) {
+    const TempFolder folder;
+    test::write_file(folder / "run.yaml", test::tiny_config());
+    const std::vector<std::string> both{"train", "run.yaml", ":",     "-n",   "1", test::program().string(),
+                                        "train", "run.yaml", "--set", setting};
+    const Outcome outcome = Child(folder.path(), both, {}, mpirun(1)).outcome();
+    CAPTURE(setting);
+    CAPTURE(outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(count(outcome.err, "the processes were given different settings") == 1);
+    CHECK_FALSE(std::filesystem::exists(folder / "run"));
+  }
+}
+
 TEST_CASE("what several processes cannot do is refused once, with exit code 2") {
   if (!can_launch()) return;
   const auto refused = [](int processes, const std::vector<std::string>& arguments, const std::string& words, int times = 1) {
@@ -145,7 +176,7 @@ TEST_CASE("what several processes cannot do is refused once, with exit code 2") 
   refused(2, {"train", "run.yaml", "--trace", "2"}, "--trace records the stages of one process");
   refused(2, {"train", "run.yaml", "--set", "pipeline.search=true"}, "pipeline.search chooses for one process");
   refused(2, {"train", "run.yaml", "--set", "train.lerning_rate=1"}, "unknown key");
-  refused(2, {"plan", "run.yaml"}, "plan runs in one process, 2 were started", 2);  // they know nothing of each other
+  refused(2, {"plan", "run.yaml"}, "plan runs in one process, and a launcher started 2", 2);  // they know nothing of each other
 }
 
 }  // namespace gpipe::app

@@ -45,6 +45,28 @@ TEST_CASE("the same bits in every number of processes, for every schedule") {
   }
 }
 
+TEST_CASE("ties that cross each other between the stages of two processes are handed on in one order") {
+  const test::SmallRun run{.network = R"(
+- linear: {out_features: 6}
+  name: a
+- linear: {out_features: 6}
+  name: b
+- linear: {out_features: 6}
+  name: c
+  tied: {weight: b.weight}
+- linear: {out_features: 6}
+  name: d
+  tied: {weight: a.weight}
+)",
+                           .input = {6},
+                           .classes = 6};
+  const test::RunBits one = test::run_steps(run, test::options(1, 4, Rematerialize::none), 3);
+  auto o = test::options(2, 4, Rematerialize::full, "interleaved");  // stages 0 and 2, 1 and 3
+  o.chunks = 2;
+  o.balance = base::Tree::list(std::vector<base::Tree>(4, base::Tree::scalar("1")));
+  CHECK(test::in_processes(run, o, 2) == one);
+}
+
 TEST_CASE("what fails in one process ends all with its error") {
   for (const size_t failing : {0, 1, 2}) {
     std::vector<std::string> stages(3, "{linear: {out_features: 4}}, relu");

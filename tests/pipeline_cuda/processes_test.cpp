@@ -33,6 +33,29 @@ TEST_CASE("the same bits in two to four processes with a GPU each, for every sch
   }
 }
 
+TEST_CASE("the same bits in two processes with two GPUs each, which see each other or not") {
+  const test::SmallRun run{test::k_residual_network, {7, 6, 3}};
+  emulated::reset({.delay_us = 0});
+  const test::RunBits one = test::run_steps(run, test::on_gpus(1, 1, 4, Rematerialize::none, "gpipe"), 3);
+  test::check_clean();
+  for (const bool peers : {true, false}) {
+    CAPTURE(peers);
+    emulated::reset({.devices = 4, .delay_us = 5, .peers = peers, .nccl_timeout_s = 100});
+    if (device::count_devices("cuda") < 4) continue;
+    CHECK(test::in_processes(run, test::on_gpus(4, 4, 4, Rematerialize::full, "1f1b"), 2) == one);
+    test::check_clean();
+  }
+}
+
+TEST_CASE("two processes cannot have one GPU") {
+  emulated::reset({.devices = 1, .delay_us = 0});
+  const test::SmallRun run{test::k_residual_network, {7, 6, 3}};
+  const std::string words = test::message_of(
+      [&] { test::in_processes(run, test::on_gpus(1, 2, 4, Rematerialize::full, "1f1b"), 2); }, base::ExitCode::usage);
+  CHECK(words.find("processes 0 and 1 have the same GPU") != std::string::npos);
+  test::check_clean();
+}
+
 TEST_CASE("a process that fails ends those whose GPUs wait for its own, with its error") {
   for (const int failing : {0, 1, 2}) {
     emulated::reset({.devices = 3, .delay_us = 0, .nccl_timeout_s = 1000});

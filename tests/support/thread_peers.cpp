@@ -36,6 +36,7 @@ class ThreadPeers final : public device::Peers {
 
   int rank() const override { return rank_; }
   int size() const override { return room_.size; }
+  int on_this_machine() const override { return room_.size; }
   Request send(std::span<const std::byte> data, int to, int tag) override {
     return post({data.data(), nullptr, data.size()}, {rank_, to, tag}, room_.sends, room_.receives);
   }

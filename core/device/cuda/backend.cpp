@@ -34,7 +34,8 @@ DeviceInfo info_of(int device, Precision precision = Precision::f32) {
           static_cast<int64_t>(free),
           fmt::format("CUDA {}, cuDNN {}.{}.{}, cuBLAS {}.{}.{}{}", version_text(runtime), dnn / 10000, dnn / 100 % 100,
                       dnn % 100, blas / 10000, blas / 100 % 100, blas % 100, in),
-          1};
+          1,
+          {properties.uuid.bytes, sizeof properties.uuid.bytes}};
 }
 
 class CudaBackend final : public Backend {
@@ -96,7 +97,7 @@ class CudaBackend final : public Backend {
   }
   void synchronize() override {
     context_.synchronize();
-    transfers_.check();
+    transfers_.wait();
   }
 
   GroupId make_group() const override { return cuda::make_group(device()); }

@@ -190,8 +190,7 @@ void Ranks::try_out() {
   const EventHandle begun = make_event(device, cudaEventDisableTiming), tried = make_event(device, cudaEventDisableTiming);
   cuda::check(cudaEventRecord(begun.get(), here_.front().stream.get()), "cudaEventRecord", device);
   run(work, begun.get(), tried.get());
-  cuda::check(cudaEventSynchronize(tried.get()), "cudaEventSynchronize", device);
-  check();
+  wait();
 }
 
 ncclResult_t Ranks::issue(const Work& work) const {
@@ -206,7 +205,11 @@ ncclResult_t Ranks::issue(const Work& work) const {
   return ncclInvalidArgument;
 }
 
-void Ranks::check() {
+void Ranks::wait() {
+  for (const Here& here : here_) {  // without the lock: what would not end is aborted meanwhile
+    set_device(here.of.device);
+    cuda::check(cudaStreamSynchronize(here.stream.get()), "cudaStreamSynchronize", here.of.device);
+  }
   const std::lock_guard lock(mutex_);
   if (failure_ == nullptr) look();
   if (failure_ != nullptr) std::rethrow_exception(failure_);

@@ -52,8 +52,8 @@ class Ranks {
   /// Of a pair, by both its ranks: sends a number each way and waits for it, because NCCL makes a way, and its memory, when it is
   /// first used.
   void try_out();
-  /// Throws what went wrong so far.
-  void check();
+  /// The host waits for all work so far. Throws what went wrong in it.
+  void wait();
   /// From any thread: aborts all ranks, as if they had failed.
   void stop() noexcept;
 

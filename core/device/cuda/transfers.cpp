@@ -112,10 +112,10 @@ void Transfers::receive(int owner, const TensorView& from, const TensorView& to)
   cuda::check(cudaStreamWaitEvent(context_.compute(), received_->get(), 0), "cudaStreamWaitEvent", device());
 }
 
-void Transfers::check() {
+void Transfers::wait() {
   for (const auto& [other, link] : links_)
-    if (link) link->check();
-  for (Ranks* group : groups_) group->check();
+    if (link) link->wait();
+  for (Ranks* group : groups_) group->wait();
 }
 
 }  // namespace gpipe::device::cuda

@@ -28,8 +28,8 @@ class Transfers {
   void send(const TensorView& from, int receiver, std::byte* to, cudaEvent_t done);
   void receive(int owner, const TensorView& from, const TensorView& to);
   std::unique_ptr<Comm> join(const GroupId& id, int rank, int size);
-  /// Throws what went wrong in any of them.
-  void check();
+  /// The host waits for all of them so far. Throws what went wrong in any.
+  void wait();
 
   // For members of groups (join), while they live.
   void add(Ranks& ranks) { groups_.push_back(&ranks); }
