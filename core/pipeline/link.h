@@ -36,6 +36,27 @@ class Link {
   virtual void drop(Transit& transit) noexcept = 0;
   /// From any thread, after something failed: what waits for the other process does not any more.
   virtual void abort() noexcept = 0;
+
+  /// A message that is waited for.
+  void send_now(const TensorView& from) {
+    send(from, now_);
+    wait_now();
+  }
+  void receive_now(const TensorView& to) {
+    receive(to, now_);
+    wait_now();
+  }
+
+ private:
+  void wait_now() {
+    try {
+      wait(now_);
+    } catch (...) {
+      drop(now_);
+      throw;
+    }
+  }
+  Transit now_;
 };
 
 /// Both processes make their ends of all their links in the same order. `number` counts links; `here` is the device of this

@@ -310,30 +310,22 @@ void Stage::add_tied_gradient(const graph::Tie& tie, const Stage& user) {
 }
 
 void Stage::give_tied_gradient(const graph::Tie& tie, Link& to_owner) {
-  Link::Transit transit;
-  to_owner.send(gradient(tie.user_node, tie.user_parameter), transit);
-  to_owner.wait(transit);
+  to_owner.send_now(gradient(tie.user_node, tie.user_parameter));
 }
 
 void Stage::take_tied_gradient(const graph::Tie& tie, Link& from_user) {
   const TensorView& sum = gradient(tie.owner_node, tie.owner_parameter);
   const TensorView here{tied_copy_, sum.shape, sum.dtype};
-  Link::Transit transit;
-  from_user.receive(here, transit);
-  from_user.wait(transit);
+  from_user.receive_now(here);
   backend().add(sum, here, sum);
 }
 
 void Stage::give_tied_parameter(const graph::Tie& tie, Link& to_user) {
-  Link::Transit transit;
-  to_user.send(parameter(tie.owner_node, tie.owner_parameter), transit);
-  to_user.wait(transit);
+  to_user.send_now(parameter(tie.owner_node, tie.owner_parameter));
 }
 
 void Stage::take_tied_parameter(const graph::Tie& tie, Link& from_owner) {
-  Link::Transit transit;
-  from_owner.receive(parameter(tie.user_node, tie.user_parameter), transit);
-  from_owner.wait(transit);
+  from_owner.receive_now(parameter(tie.user_node, tie.user_parameter));
 }
 
 void Stage::copy_tied_parameter(const graph::Tie& tie, const Stage& owner) {
