@@ -71,8 +71,8 @@ TEST_CASE("what fails in one process ends all with its error") {
   for (const size_t failing : {0, 1, 2}) {
     std::vector<std::string> stages(3, "{linear: {out_features: 4}}, relu");
     stages[failing] = "{linear: {out_features: 4}}, faulty";
-    const auto network =
-        test::network_with_fault(fmt::format("[flatten, {}]", fmt::join(stages, ", ")), {2, 2, 1}, 4, {1, true, false});
+    const test::Fault fault{1, true, false};
+    const auto network = test::network_with_fault(fmt::format("[flatten, {}]", fmt::join(stages, ", ")), {2, 2, 1}, 4, fault);
     const auto run = [&](const std::shared_ptr<device::Peers>& peers) {
       pipeline::PipelineOptions mine = test::options(3, 4, Rematerialize::full);
       mine.peers = peers;
