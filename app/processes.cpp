@@ -41,11 +41,10 @@ void require_shared_run(const Command& command, const RunConfig& config, device:
     throw base::ConfigError(
         "the processes were given different settings; program, configuration and flags must be the same for all");
   const int64_t devices = config.pipeline.partitions;
-  if (config.pipeline.search && !command.resume)
-    throw base::ConfigError(
-        "pipeline.search chooses for one process, this run has {}; run gpipe-train plan --search on its own and take the lines "
-        "that it prints",
-        peers.size());
+  if (config.pipeline.search)
+    throw base::ConfigError("pipeline.search chooses for one process, this run has {}; {}", peers.size(),
+                            command.resume ? "a run that goes on has chosen: give the config.yaml of its folder"
+                                           : "run gpipe-train plan --search on its own and take the lines that it prints");
   if (devices < peers.size())
     throw base::ConfigError(
         "pipeline.partitions: {} for {} processes, which share the pipeline's devices; give at least one each, or start fewer",
@@ -53,21 +52,19 @@ void require_shared_run(const Command& command, const RunConfig& config, device:
   if (command.trace > 0) throw base::ConfigError("--trace records the stages of one process, this run has {}", peers.size());
 }
 
-Findings tell_findings(const Composition& c, device::Peers& peers) {
-  Findings found{c.peaks, c.plan->devices.own_memory, c.profile, c.config.pipeline.algorithms->choices()};
+void tell_findings(const Composition& c, device::Peers& peers) {
   json profile = json::array();
-  for (const pipeline::NodeProfile& node : found.profile) {
+  for (const pipeline::NodeProfile& node : c.profile) {
     json row = json::array();
     for (const auto time : k_times) row.push_back(node.*time);
     for (const auto bytes : k_bytes) row.push_back(node.*bytes);
     profile.push_back(std::move(row));
   }
-  peers.broadcast(json{{"peaks", {found.peaks.convolution_flops, found.peaks.linear_flops, found.peaks.memory_bytes}},
-                       {"device_memory", found.device_memory},
+  peers.broadcast(json{{"peaks", {c.peaks.convolution_flops, c.peaks.linear_flops, c.peaks.memory_bytes}},
+                       {"device_memory", c.plan->devices.own_memory},
                        {"profile", std::move(profile)},
-                       {"algorithms", found.algorithms}}
+                       {"algorithms", c.config.pipeline.algorithms->choices()}}
                       .dump());
-  return found;
 }
 
 Findings hear_findings(device::Peers& peers) {

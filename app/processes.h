@@ -21,7 +21,7 @@ struct Findings {
   std::vector<pipeline::NodeProfile> profile;
   device::Algorithms::Choices algorithms;
 };
-Findings tell_findings(const Composition& composition, device::Peers& peers);
+void tell_findings(const Composition& composition, device::Peers& peers);
 Findings hear_findings(device::Peers& peers);
 
 /// Whether a launcher gave the processes cores of their own, not the same to all.

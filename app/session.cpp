@@ -78,7 +78,7 @@ std::unique_ptr<Composition> lead(const Command& command, const Catalog& catalog
 }
 
 /// Of another one: with what process 0 found.
-std::unique_ptr<Composition> follow(RunConfig config, device::Peers& peers) {
+std::unique_ptr<Composition> compose_as_told(RunConfig config, device::Peers& peers) {
   Findings found = hear_findings(peers);
   config.pipeline.device_memory = found.device_memory;
   config.pipeline.algorithms = std::make_shared<device::Algorithms>(device::Algorithms::Rule::suggested,
@@ -101,7 +101,7 @@ std::unique_ptr<Composition> open_session(const Command& command, const Catalog&
   config.pipeline.peers = peers;
   config.pipeline.cores_apart = have_cores_apart(*peers);
   const bool leads = peers->rank() == 0;
-  auto composition = leads ? lead(command, catalog, std::move(config)) : follow(std::move(config), *peers);
+  auto composition = leads ? lead(command, catalog, std::move(config)) : compose_as_told(std::move(config), *peers);
   if (leads) tell_findings(*composition, *peers);
   check_same_plan(*composition->plan, composition->data.train->size(), *peers);
   return composition;

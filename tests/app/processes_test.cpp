@@ -178,6 +178,7 @@ TEST_CASE("what several processes cannot do is refused once, with exit code 2") 
   refused(3, {"train", "run.yaml"}, "pipeline.partitions: 2 for 3 processes");
   refused(2, {"train", "run.yaml", "--trace", "2"}, "--trace records the stages of one process");
   refused(2, {"train", "run.yaml", "--set", "pipeline.search=true"}, "pipeline.search chooses for one process");
+  refused(2, {"train", "run.yaml", "--resume", "--set", "pipeline.search=true"}, "give the config.yaml of its folder");
   refused(2, {"train", "run.yaml", "--set", "train.lerning_rate=1"}, "unknown key");
   refused(2, {"plan", "run.yaml"}, "plan runs in one process, and a launcher started 2", 2);  // they know nothing of each other
 }
