@@ -5,9 +5,23 @@
 #include <array>
 #include <cmath>
 #include <cublas_v2.h>
+#include <memory>
 
 namespace gpipe::emulated {
 namespace {
+
+/// Memory that device 0 may not use: another device's, and some that was given back.
+struct Misplaced {
+  std::unique_ptr<Buffer<float>> foreign;
+  void* freed = nullptr;
+  Misplaced() {
+    REQUIRE(cudaSetDevice(1) == cudaSuccess);
+    foreign = std::make_unique<Buffer<float>>(16);
+    REQUIRE(cudaSetDevice(0) == cudaSuccess);
+    REQUIRE(cudaMalloc(&freed, 64) == cudaSuccess);
+    REQUIRE(cudaFree(freed) == cudaSuccess);
+  }
+};
 
 struct Blas {
   Stream stream;
@@ -173,34 +187,29 @@ TEST_CASE("arrays of pointers are memory of the device that was written, and eac
     Blas blas;
     std::array<float, 16> of_host = {};
     Buffer<float> a(std::vector<float>(33, 1.0f), blas.stream), b(std::vector<float>(16, 1.0f), blas.stream), c(32);
-    REQUIRE(cudaSetDevice(1) == cudaSuccess);
-    Buffer<float> foreign(16);
-    REQUIRE(cudaSetDevice(0) == cudaSuccess);
-    void* freed = nullptr;
-    REQUIRE(cudaMalloc(&freed, 64) == cudaSuccess);
-    REQUIRE(cudaFree(freed) == cudaSuccess);
+    const Misplaced elsewhere;
     Shape z{4, 4, 4};
     z.lda = z.ldb = z.ldc = 4, z.batches = 2;
     std::vector<float*> to_a{a.data, a.data + 16}, to_b{b.data, b.data}, to_c{c.data, c.data + 16};
     if (bad.which == 4) to_a[1] = of_host.data();
     if (bad.which == 5) to_b[0] = b.data + 1;
-    if (bad.which == 6) to_c[1] = static_cast<float*>(freed);
+    if (bad.which == 6) to_c[1] = static_cast<float*>(elsewhere.freed);
     if (bad.which == 7) to_a[1] = nullptr;
     if (bad.which == 8) to_c[0] = b.data;
-    if (bad.which == 9) to_a[1] = foreign.data;
+    if (bad.which == 9) to_a[1] = elsewhere.foreign->data;
     if (bad.which == 10) to_a[0] = a.data + 1;  // 16 bytes are read at once by the fast types
     const Arrays arrays(blas, to_a, to_b, to_c);
     Buffer<float*> half(3);
     half.upload({a.data}, blas.stream);
     const auto pointers = [](auto* array) { return reinterpret_cast<void* const*>(array); };
-    const cublasStatus_t status =
-        call(blas, z, 1,
-             bad.which == 0    ? pointers(to_a.data())
-             : bad.which == 3  ? pointers(half.data)
-             : bad.which == 11 ? pointers(reinterpret_cast<char*>(half.data) + 4)
-                               : pointers(arrays.a.data),
-             bad.which == 1 ? pointers(freed) : pointers(arrays.b.data), 0, bad.which == 2 ? nullptr : pointers(arrays.c.data),
-             bad.which == 10 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+    const cublasStatus_t status = call(blas, z, 1,
+                                       bad.which == 0    ? pointers(to_a.data())
+                                       : bad.which == 3  ? pointers(half.data)
+                                       : bad.which == 11 ? pointers(reinterpret_cast<char*>(half.data) + 4)
+                                                         : pointers(arrays.a.data),
+                                       bad.which == 1 ? pointers(elsewhere.freed) : pointers(arrays.b.data), 0,
+                                       bad.which == 2 ? nullptr : pointers(arrays.c.data),
+                                       bad.which == 10 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
     CHECK(status == (bad.at_once ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS));
     CHECK(cudaStreamSynchronize(blas.stream) == cudaErrorIllegalAddress);
     check_violation({"cublasGemmBatchedEx", bad.text});
@@ -348,19 +357,14 @@ TEST_CASE("pointers that may not be used are reported by argument") {
     Machine machine({.devices = 2});
     Blas blas;
     Buffer<float> a(std::vector<float>(17, 1.0f), blas.stream), b(std::vector<float>(16, 1.0f), blas.stream), c(16);
-    REQUIRE(cudaSetDevice(1) == cudaSuccess);
-    Buffer<float> foreign(16);
-    REQUIRE(cudaSetDevice(0) == cudaSuccess);
-    void* freed = nullptr;
-    REQUIRE(cudaMalloc(&freed, 64) == cudaSuccess);
-    REQUIRE(cudaFree(freed) == cudaSuccess);
+    const Misplaced elsewhere;
     Shape z{4, 4, 4};
     z.lda = z.ldb = z.ldc = 4;
     const void* from = bad.which == 0   ? static_cast<const void*>(host.data())
                        : bad.which == 3 ? static_cast<const void*>(reinterpret_cast<const char*>(a.data) + 2)
-                       : bad.which == 4 ? foreign.data
+                       : bad.which == 4 ? elsewhere.foreign->data
                                         : a.data;
-    void* to = bad.which == 2 ? freed : bad.which == 5 ? a.data : c.data;
+    void* to = bad.which == 2 ? elsewhere.freed : bad.which == 5 ? a.data : c.data;
     CHECK(call(blas.handle, z, 1, from, CUDA_R_32F, bad.which == 1 ? b.data + 1 : b.data, 0, to, CUDA_R_32F) ==
           CUBLAS_STATUS_EXECUTION_FAILED);
     check_violation({"cublasGemmEx", bad.text});

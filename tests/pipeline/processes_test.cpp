@@ -79,10 +79,9 @@ TEST_CASE("what fails in one process ends all with its error") {
       mine.balance = base::Tree::list({base::Tree::scalar("3"), base::Tree::scalar("2"), base::Tree::scalar("2")});
       const auto plan = pipeline::make_plan(network, {mine, 8, 1, {}});
       pipeline::Engine engine(*plan);
-      base::Problems problems;
-      test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
+      const std::vector<device::Update> rules = test::start_sgd(engine);
       test::MadeBatch made({"", {2, 2, 1}}, 0);
-      engine.train(made.view(1), std::vector<device::Update>(engine.parameter_count(), device::MomentumUpdate{}), 0);
+      engine.train(made.view(1), rules, 0);
     };
     const std::string words = test::message_of([&] { test::with_peers(3, run); }, base::ExitCode::data);
     CAPTURE(words);

@@ -28,9 +28,7 @@ std::string run_with(const std::string& call, int64_t n, int code, int device, F
   {
     const auto plan = pipeline::make_plan(network, {o, k_run.batch_size, 1, {}});
     pipeline::Engine engine(*plan);
-    base::Problems problems;
-    test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
-    const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+    const std::vector<device::Update> rules = test::start_sgd(engine);
     try {
       for (int step = 0; step < 3; ++step) {
         test::MadeBatch made(k_run, step);

@@ -22,9 +22,7 @@ TEST_CASE("a step waits for each of the pipeline's devices once, and an evaluati
     const auto o = test::on_gpus(2, partitions, 4, Rematerialize::full, "1f1b");
     const auto plan = pipeline::make_plan(network, {o, k_pictures.batch_size, 1, {}});
     pipeline::Engine engine(*plan);
-    base::Problems problems;
-    test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
-    const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+    const std::vector<device::Update> rules = test::start_sgd(engine);
     test::MadeBatch made(k_pictures, 0);
     engine.train(made.view(1), rules, 0);
     const int64_t before = emulated::host_waits();
@@ -47,9 +45,7 @@ TEST_CASE("a step starts as many calls for many samples as for few, and two for 
     const auto network = test::network_of(run);
     const auto plan = pipeline::make_plan(network, {test::on_gpus(1, 1, 2, Rematerialize::full, "gpipe"), samples, 1, {}});
     pipeline::Engine engine(*plan);
-    base::Problems problems;
-    test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
-    const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+    const std::vector<device::Update> rules = test::start_sgd(engine);
     test::MadeBatch made(run, 0);
     engine.train(made.view(1), rules, 0);
     auto before = emulated::coverage();

@@ -34,9 +34,7 @@ int64_t beside_arenas(const test::SmallRun& run, const pipeline::PipelineOptions
   const graph::Network network = test::network_of(run);
   const auto plan = pipeline::make_plan(network, {options, run.batch_size, 1, {}});
   pipeline::Engine engine(*plan);
-  base::Problems problems;
-  test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
-  const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+  const std::vector<device::Update> rules = test::start_sgd(engine);
   test::MadeBatch batch(run, 0);
   const auto work = [&] {
     engine.train(batch.view(1), rules, 0);

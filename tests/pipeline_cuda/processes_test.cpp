@@ -66,9 +66,7 @@ TEST_CASE("a process that fails ends those whose GPUs wait for its own, with its
       o.peers = peers;
       const auto plan = pipeline::make_plan(network, {o, run.batch_size, 1, {}});
       pipeline::Engine engine(*plan);
-      base::Problems problems;
-      test::initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
-      const std::vector<device::Update> rules(engine.parameter_count(), device::MomentumUpdate{});
+      const std::vector<device::Update> rules = test::start_sgd(engine);
       for (int step = 0; step < 3; ++step) {
         if (step == 2 && peers->rank() == failing) {
           const base::DataError error("process {} has lost its data", failing);

@@ -144,6 +144,12 @@ void initialise(pipeline::Engine& engine, const train::Optimizer& optimizer, uin
   engine.pack();
 }
 
+std::vector<device::Update> start_sgd(pipeline::Engine& engine) {
+  base::Problems problems;
+  initialise(engine, *train::make_optimizer(base::Tree::scalar("sgd"), "", problems), 1);
+  return std::vector<device::Update>(engine.parameter_count(), device::MomentumUpdate{});
+}
+
 RunBits run_steps(const SmallRun& run, const pipeline::PipelineOptions& options, int steps) {
   const graph::Network network = network_of(run);
   base::Problems problems;

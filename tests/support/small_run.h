@@ -59,6 +59,8 @@ struct MadeBatch {
 
 /// Parameters from the seed, slots at their initial values.
 void initialise(pipeline::Engine& engine, const train::Optimizer& optimizer, uint64_t seed);
+/// The same from seed 1 for sgd; a rule for each parameter.
+std::vector<device::Update> start_sgd(pipeline::Engine& engine);
 RunBits run_steps(const SmallRun& run, const pipeline::PipelineOptions& options, int steps);
 
 extern const char* const k_token_network;     // ids below 9: embeddings, positions, self-, causal and cross-attention, masks

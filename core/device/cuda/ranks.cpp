@@ -80,7 +80,6 @@ Ranks::~Ranks() {
   quitting_.notify_all();
   watcher_.join();
   if (failure_ != nullptr || !end_well()) abort();
-  for (const Here& here : here_) cudaSetDevice(here.of.device);
 }
 
 /// Ranks of a group end together: what is on its way to others arrives first.
