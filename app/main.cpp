@@ -42,6 +42,7 @@ void reopen_closed_streams() {
 }
 
 void tell(const std::string& message) {
+  std::fflush(stdout);  // what was said before comes first where both go to one place
   size_t start = 0;
   while (start <= message.size()) {
     const size_t end = std::min(message.find('\n', start), message.size());

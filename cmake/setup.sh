@@ -24,6 +24,7 @@ build() {
   if [ -z "${GPIPE_BUILD_ROOT:-}" ]; then
     GPIPE_BUILD_ROOT=${XDG_CACHE_HOME:-$HOME/.cache}/gpipe-train/$(echo "$root" | cksum | cut -d' ' -f1)
   fi
+  GPIPE_BUILD_ROOT=$(realpath -m "$GPIPE_BUILD_ROOT")
   export GPIPE_BUILD_ROOT
   tree=$GPIPE_BUILD_ROOT/$preset
   mkdir -p "$GPIPE_BUILD_ROOT"

@@ -5,7 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 preset=release
 if [ "${1:-}" = --preset ]; then
-  preset=$2
+  preset=${2:?--preset wants release, asan or tsan}
   shift 2
 fi
 
